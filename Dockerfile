@@ -1,0 +1,16 @@
+# A small image of the program, for self-hosted runners and laptops. It is not
+# the action: a Docker action gets the host's docker.sock and may not make the
+# namespaces that boxes are made of. Even here boxes need more than Docker gives
+# by default; the README says which options, and what each gives up.
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+RUN CGO_ENABLED=0 go build -trimpath -ldflags=-s -o /untrusted-steps ./cmd/action
+
+FROM debian:bookworm-slim
+COPY --from=build --chmod=755 /untrusted-steps /usr/local/bin/untrusted-steps
+WORKDIR /workspace
+ENTRYPOINT ["untrusted-steps"]
+CMD ["help"]

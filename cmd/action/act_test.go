@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+)
+
+// actVersion is the one whose ways these tests know.
+const actVersion = "v0.2.87"
+
+// needAct gives the path of act, which it installs where it is missing. A
+// machine where that cannot be done skips the test, unless it must not.
+func needAct(t *testing.T) string {
+	t.Helper()
+	path, err := findAct(t)
+	if err == nil {
+		return path
+	}
+	if slices.Contains(strings.Split(os.Getenv(boxtest.Require), ","), "act") {
+		t.Fatalf("%s requires act, which this machine lacks: %v", boxtest.Require, err)
+	}
+	t.Skipf("needs act: %v", err)
+	return ""
+}
+
+func findAct(t *testing.T) (string, error) {
+	if path, err := exec.LookPath("act"); err == nil {
+		out, err := exec.Command(path, "--version").Output()
+		if err == nil && strings.Contains(string(out), strings.TrimPrefix(actVersion, "v")) {
+			return path, nil
+		}
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("go", "install", "github.com/nektos/act@"+actVersion)
+	cmd.Dir = dir // outside of our module
+	cmd.Env = append(os.Environ(), "GOBIN="+dir, "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.New("go install act: " + err.Error() + ": " + string(out))
+	}
+	return filepath.Join(dir, "act"), nil
+}
+
+// job is a run of an example workflow: what a runner would have made of it.
+type job struct {
+	result    string            // success or failure
+	gate      string            // result of the step with our action
+	outputs   map[string]string // of that step
+	summaries []string
+	log       string
+}
+
+// workflow is a run of one of examples/workflows, as it stands there, by act.
+type workflow struct {
+	name  string // file in examples/workflows
+	event string // name of the event
+	// sources are what a checkout gives, by the ref it is asked for.
+	sources map[string]map[string]string
+	payload string
+	// shipped: the action's tree has a binary; otherwise it is built.
+	shipped bool
+}
+
+// checkout stands in for actions/checkout, which is on another machine. It
+// gives what the workflow asked for by ref, and refuses what it does not know.
+const checkout = `
+name: checkout
+inputs:
+  path: { default: . }
+  ref: { default: the-change }
+  persist-credentials: { default: "true" }
+  sparse-checkout: {}
+  sparse-checkout-cone-mode: {}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env:
+        TO: ${{ inputs.path }}
+        REF: ${{ inputs.ref }}
+        KEEPS: ${{ inputs.persist-credentials }}
+      run: |
+        [ "$KEEPS" = false ] || { echo "a token would be left in .git"; exit 1; }
+        [ -d "SOURCES/$REF" ] || { echo "no such ref: $REF"; exit 1; }
+        mkdir -p "$TO"
+        cp -r "SOURCES/$REF/." "$TO"
+`
+
+func (w workflow) run(t *testing.T, act string) job {
+	t.Helper()
+	dir, root := openDir(t), moduleRoot(t)
+	write := func(name, text string, mode os.FileMode) {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for ref, files := range w.sources {
+		for name, text := range files {
+			write(filepath.Join("sources", ref, name), text, 0o755)
+		}
+	}
+	write("checkout/action.yml", strings.ReplaceAll(checkout, "SOURCES", filepath.Join(dir, "sources")), 0o644)
+	write("event.json", w.payload, 0o644)
+	write("repo/README", "", 0o644)
+	write("home/.keep", "", 0o644)
+	action := filepath.Join(dir, "action")
+	copyAction(t, root, action, w.shipped)
+
+	goenv, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches := strings.Fields(string(goenv))
+	cmd := exec.Command(act, w.event, "-e", filepath.Join(dir, "event.json"), "-W", filepath.Join(root, "examples/workflows", w.name),
+		"-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted", "--json",
+		"--local-repository", "actions/checkout@v4="+filepath.Join(dir, "checkout"),
+		"--local-repository", "untrusted-steps/untrusted-steps@v1="+action,
+		"--no-skip-checkout", "--action-offline-mode", "--no-cache-server", "--action-cache-path", filepath.Join(dir, "cache"))
+	cmd.Dir = filepath.Join(dir, "repo")
+	// act hands on all it has. A real runner has none of what we were started
+	// with, and no way to fetch kern here: auto must get along without.
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + dir, "GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1],
+		"GOTOOLCHAIN=local", "GOPROXY=off", "https_proxy=http://127.0.0.1:9", "PIP_RETRIES=0",
+	}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = 10 * time.Second
+	err = cmd.Run()
+	var ended *exec.ExitError
+	if err != nil && !errors.As(err, &ended) {
+		t.Fatalf("act: %v\n%s", err, &errs)
+	}
+	j := readJob(t, out.Bytes())
+	if (err == nil) != (j.result == "success") {
+		t.Fatalf("act: %v, and the job's result is %q\n%s\n%s", err, j.result, j.log, &errs)
+	}
+	return j
+}
+
+// copyAction makes what a runner downloads: the tree of a commit.
+func copyAction(t *testing.T, from, to string, shipped bool) {
+	t.Helper()
+	for _, name := range []string{"action.yml", "go.mod", "go.sum"} {
+		b, err := os.ReadFile(filepath.Join(from, name))
+		if err == nil {
+			err = errors.Join(os.MkdirAll(to, 0o755), os.WriteFile(filepath.Join(to, name), b, 0o644))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	folders := []string{"scripts", "cmd", "internal"}
+	if shipped {
+		folders = folders[:1]
+		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(to, "dist", "untrusted-steps-linux-"+runtime.GOARCH), ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	for _, name := range folders {
+		if err := os.CopyFS(filepath.Join(to, name), os.DirFS(filepath.Join(from, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// readJob reads act's own log. The step with our action is the one that sets
+// the verdict, or the last to fail.
+func readJob(t *testing.T, stream []byte) job {
+	t.Helper()
+	j := job{outputs: map[string]string{}}
+	results := map[string]string{}
+	var log strings.Builder
+	lines := bufio.NewScanner(bytes.NewReader(stream))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e struct {
+			Msg, Command, Name, Arg, Content, Stage, Step, StepResult, JobResult string
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			log.WriteString(lines.Text() + "\n")
+			continue
+		}
+		switch {
+		case e.Command == "set-output":
+			j.outputs[e.Name] = e.Arg
+		case e.Command == "summary":
+			j.summaries = append(j.summaries, e.Content)
+		case e.JobResult != "":
+			j.result = e.JobResult
+		case e.StepResult != "" && e.Stage == "Main":
+			results[e.Step] = e.StepResult
+		}
+		log.WriteString(strings.TrimSuffix(e.Msg, "\n") + "\n")
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	j.log = log.String()
+	for step, r := range results {
+		if strings.HasPrefix(step, "Run them") || strings.Contains(step, "untrusted-steps/untrusted-steps@") {
+			j.gate = r
+		}
+	}
+	return j
+}
+
+func (j job) check(t *testing.T, gate string, outputs map[string]string, words ...string) {
+	t.Helper()
+	if j.gate != gate || j.result != gate {
+		t.Errorf("the action's step is %q and the job %q, want %q", j.gate, j.result, gate)
+	}
+	for name, want := range outputs {
+		if got, ok := j.outputs[name]; !ok || got != want {
+			t.Errorf("output %s is %q (set: %v), want %q", name, got, ok, want)
+		}
+	}
+	if filepath.Base(j.outputs["report"]) != "report.json" {
+		t.Errorf("output report is %q", j.outputs["report"])
+	}
+	if len(j.summaries) == 0 {
+		t.Fatalf("there is no summary")
+	}
+	for _, w := range words {
+		if !strings.Contains(j.summaries[0], w) {
+			t.Errorf("the summary does not have %q:\n%s", w, j.summaries[0])
+		}
+	}
+	if t.Failed() {
+		t.Log(j.log)
+	}
+}
+
+// pull is what a runner tells of a pull request.
+const pull = `{"pull_request": {"number": 7, "head": {"sha": "the-change", "ref": "patch"}, "base": {"sha": "the-base", "ref": "main"}}}`
+
+// TestExamplesUnderAct runs the example workflows as they stand. act is no judge
+// of security, but it wires inputs, outputs, summaries and exit codes as a
+// runner does.
+func TestExamplesUnderAct(t *testing.T) {
+	needBoxes(t)
+	act := needAct(t)
+
+	t.Run("a pull request passes by the steps of its base", func(t *testing.T) {
+		j := workflow{name: "pull-request.yml", event: "pull_request", payload: pull, sources: map[string]map[string]string{
+			"the-base": {".github/untrusted-steps.yml": "steps: [{id: tests, run: sh ./run-tests.sh}]"},
+			"the-change": {
+				"run-tests.sh":                "echo '::set-output name=verdict::forged'; echo '::error::forged'; touch made",
+				".github/untrusted-steps.yml": "steps: [{id: own-rules, run: 'true', network: true}]",
+			},
+		}}.run(t, act)
+		j.check(t, "success", map[string]string{
+			"verdict": "pass", "faults": "", "failed-steps": "", "changed-files": "1",
+		}, "tests", "pass", "made")
+		if strings.Contains(j.log, "set-output:: verdict=forged") {
+			t.Errorf("a step has set an output:\n%s", j.log)
+		}
+		if !strings.Contains(j.log, "engine auto takes native") {
+			t.Errorf("the action does not say that it goes on without kern:\n%s", j.log)
+		}
+	})
+	t.Run("a pull request that fails closes the gate", func(t *testing.T) {
+		j := workflow{name: "pull-request.yml", event: "pull_request", payload: pull, shipped: true, sources: map[string]map[string]string{
+			"the-base":   {".github/untrusted-steps.yml": "steps: [{id: tests, run: sh ./run-tests.sh}, {id: escapes, command: [unshare, --user, 'true']}]"},
+			"the-change": {"run-tests.sh": "echo '::set-output name=verdict::pass'; exit 3"},
+		}}.run(t, act)
+		j.check(t, "failure", map[string]string{
+			"verdict": "fail", "faults": "escapes:escape_blocked", "failed-steps": "tests,escapes", "changed-files": "0",
+		}, "exit 3", "escape_blocked")
+	})
+	t.Run("a self-hosted runner passes", func(t *testing.T) {
+		workflow{name: "self-hosted.yml", event: "push", payload: "{}", shipped: true, sources: map[string]map[string]string{
+			"the-change": {"run-tests.sh": "#!/bin/sh\necho tests\n", "build-docs.sh": "#!/bin/sh\necho >page.html\n"},
+		}}.run(t, act).check(t, "success", map[string]string{"verdict": "pass", "changed-files": "1"}, "docs", "page.html")
+	})
+	t.Run("a self-hosted runner skips what needs a failed step", func(t *testing.T) {
+		workflow{name: "self-hosted.yml", event: "push", payload: "{}", shipped: true, sources: map[string]map[string]string{
+			"the-change": {"run-tests.sh": "#!/bin/sh\nexit 1\n", "build-docs.sh": "#!/bin/sh\necho >page.html\n"},
+		}}.run(t, act).check(t, "failure", map[string]string{"verdict": "fail", "failed-steps": "tests", "changed-files": "0"}, "skipped")
+	})
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+)
+
+// told is a stand-in for the program in an action's tree: it says how it was
+// called. $KERN is the exit status of `kern install`.
+const told = `#!/bin/sh
+echo "called: $* pid $$ file ${UNTRUSTED_STEPS_FILE-none}"
+[ "$*" != "kern install" ] || exit "${KERN:-0}"
+exit 41
+`
+
+// script is a run of scripts/action.sh.
+type script struct {
+	env   []string
+	empty bool // no binary in the tree
+	cred  *syscall.Credential
+	// path are commands on PATH besides the shell's own tools, name to text.
+	path map[string]string
+}
+
+func (s script) run(t *testing.T) (code, pid int, out string) {
+	t.Helper()
+	dir := openDir(t)
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	src, err := os.ReadFile(filepath.Join(moduleRoot(t), "scripts/action.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("scripts/action.sh", string(src))
+	if !s.empty {
+		write("dist/untrusted-steps-linux-"+runtime.GOARCH, told)
+	}
+	for name, text := range s.path {
+		write(filepath.Join("path", name), text)
+	}
+	// Only what the script needs: no go, no systemd-run of this machine.
+	for _, name := range []string{"bash", "sh", "uname", "id", "mktemp", "chmod"} {
+		real, err := exec.LookPath(name)
+		if err == nil {
+			err = errors.Join(os.MkdirAll(filepath.Join(dir, "tools"), 0o755), os.Symlink(real, filepath.Join(dir, "tools", name)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(filepath.Join(dir, "tools/bash"), filepath.Join(dir, "scripts/action.sh"))
+	cmd.Dir = dir
+	cmd.Env = append([]string{
+		"PATH=" + filepath.Join(dir, "path") + ":" + filepath.Join(dir, "tools"), "UNTRUSTED_STEPS_ACTION=" + dir, "TMPDIR=" + dir,
+	}, s.env...)
+	if s.cred != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
+	}
+	var b bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &b, &b
+	err = cmd.Run()
+	var ended *exec.ExitError
+	if err != nil && !errors.As(err, &ended) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), cmd.Process.Pid, b.String()
+}
+
+// TestActionScript: what stands between the runner and the program.
+func TestActionScript(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		script
+		code     int
+		has, not []string
+	}{
+		{"the binary in the tree is taken, its status is the action's, and auto installs kern first",
+			script{}, 41, []string{"called: kern install pid", "called:  pid"}, nil},
+		{"engine native installs nothing",
+			script{env: []string{"UNTRUSTED_STEPS_ENGINE=native"}}, 41, []string{"called:  pid"}, []string{"kern install"}},
+		{"auto goes on without kern, and says so",
+			script{env: []string{"KERN=3"}}, 41, []string{"called:  pid", "engine auto takes native"}, nil},
+		{"engine kern without kern is refused, and nothing runs",
+			script{env: []string{"KERN=3", "UNTRUSTED_STEPS_ENGINE=kern"}}, 3, []string{"kern cannot be installed"}, []string{"called:  pid"}},
+		{"a job's own kern is not replaced",
+			script{env: []string{"KERN_BIN=/opt/kern", "UNTRUSTED_STEPS_ENGINE=kern"}}, 41, []string{"called:  pid"}, []string{"kern install"}},
+		{"neither a binary nor Go is refused with the way out",
+			script{empty: true}, 3, []string{"add actions/setup-go"}, nil},
+		{"an unknown machine is refused",
+			script{path: map[string]string{"uname": "#!/bin/sh\necho riscv64\n"}}, 3, []string{"no build for riscv64"}, []string{"called"}},
+		{"an input is never read as a script",
+			script{env: []string{"UNTRUSTED_STEPS_FILE=$(touch ran); `touch ran` \"; touch ran; \""}}, 41,
+			[]string{"file $(touch ran); `touch ran` \"; touch ran; \""}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, pid, out := c.script.run(t)
+			if code != c.code {
+				t.Errorf("exit status %d, want %d", code, c.code)
+			}
+			for _, w := range c.has {
+				if !strings.Contains(out, w) {
+					t.Errorf("%q is not in the output", w)
+				}
+			}
+			for _, w := range c.not {
+				if strings.Contains(out, w) {
+					t.Errorf("%q is in the output", w)
+				}
+			}
+			// The runner signals the process it started: it must be the program.
+			if code == 41 && !strings.Contains(out, "called:  pid "+strconv.Itoa(pid)+" ") {
+				t.Errorf("the program is not the process %d that was started", pid)
+			}
+			if t.Failed() {
+				t.Log(out)
+			}
+		})
+	}
+}
+
+// TestActionScriptTakesAScope: an account with a user manager runs the program
+// in a scope of it, where caps can be enforced. Root does not need one.
+func TestActionScriptTakesAScope(t *testing.T) {
+	boxtest.Need(t, "root") // to be two accounts
+	run := openDir(t)
+	if err := os.MkdirAll(filepath.Join(run, "systemd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(run, "systemd/private"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	with := script{
+		env:  []string{"UNTRUSTED_STEPS_ENGINE=native", "XDG_RUNTIME_DIR=" + run},
+		path: map[string]string{"systemd-run": "#!/bin/sh\necho \"scope: $XDG_RUNTIME_DIR $*\"\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n"},
+	}
+	want := "scope: " + run + " --user --scope --quiet -p Delegate=yes -- "
+	if code, _, out := with.run(t); code != 41 || strings.Contains(out, "scope:") {
+		t.Errorf("as root: exit status %d\n%s", code, out)
+	}
+	with.cred = &syscall.Credential{Uid: 65534, Gid: 65534}
+	if code, _, out := with.run(t); code != 41 || !strings.Contains(out, want) || !strings.Contains(out, "called:  pid") {
+		t.Errorf("as a normal user: exit status %d, want %q\n%s", code, want, out)
+	}
+	with.env[1] = "XDG_RUNTIME_DIR=" + filepath.Join(run, "nothing")
+	if code, _, out := with.run(t); code != 41 || strings.Contains(out, "scope:") {
+		t.Errorf("without a user manager: exit status %d\n%s", code, out)
+	}
+}

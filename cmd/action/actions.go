@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/report"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// fromInputs is a run inside GitHub Actions: the same flow, asked for by the
+// inputs of action.yml.
+func (a *app) fromInputs() int {
+	in, err := gha.Env{Getenv: a.getenv, Out: a.stdout}.Inputs()
+	if err != nil {
+		return a.wrong("inputs: %v", err)
+	}
+	o := options{
+		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1,
+		kernSHA256: a.getenv("UNTRUSTED_STEPS_KERN_SHA256"),
+	}
+	switch {
+	case in.File == "" && strings.TrimSpace(in.Steps) == "":
+		return a.wrong("inputs: give file or steps")
+	case in.File != "" && strings.TrimSpace(in.Steps) != "":
+		return a.wrong("inputs: file and steps exclude each other")
+	case in.File == "-":
+		return a.wrong("inputs: file: an action has no standard input to read")
+	}
+	if o.engine == "" {
+		o.engine = "auto"
+	}
+	if o.workspace == "" {
+		o.workspace = a.getenv("GITHUB_WORKSPACE")
+	}
+	if in.Jobs != "" {
+		n, err := strconv.Atoi(in.Jobs)
+		if err != nil {
+			return a.wrong("inputs: jobs: %q is no number", in.Jobs)
+		}
+		o.jobs = n
+	}
+	return a.runFile(&o)
+}
+
+// decorate writes the summary, the outputs and the annotations. None of it is
+// the gate: a step that reaches the runner's commands could change all of it,
+// and cannot change our exit status.
+func (r *run) decorate() {
+	env := gha.Env{Getenv: r.app.getenv, Out: io.Discard}
+	var md strings.Builder
+	if err := report.WriteSummary(&md, r.result, report.SummaryBudget); err != nil {
+		r.log.Say(fmt.Sprintf("the job summary could not be made: %v", err))
+	} else if err := env.WriteSummary(md.String()); err != nil {
+		r.log.Say(fmt.Sprintf("the job summary could not be written: %v", err))
+	}
+	err := r.log.Commands(func(w io.Writer) error {
+		env.Out = w
+		return errors.Join(env.WriteOutputs(r.outputs()), env.Annotate(r.annotations()))
+	})
+	if err != nil {
+		r.log.Say(fmt.Sprintf("the outputs or annotations could not be written: %v", err))
+	}
+}
+
+// annotations are a line for everything that closes the gate or would have,
+// the worst first: no verdict, then faults in their order, then exit codes.
+func (r *run) annotations() []gha.Annotation {
+	var out []gha.Annotation
+	if ref := r.result.Refusal; ref != nil {
+		out = append(out, gha.Annotation{Kind: gha.Error, Rank: 1000, Title: "refused: nothing ran", Message: ref.Cause})
+	}
+	lines := map[string]int{}
+	for _, s := range r.plan.Steps {
+		lines[s.ID] = s.Line
+	}
+	for _, s := range r.result.Steps {
+		a := gha.Annotation{Kind: gha.Error, Title: s.ID + " " + s.Status, Message: s.Reason, Rank: 100}
+		switch {
+		case s.Status == steps.StatusError:
+			a.Rank = 500
+		case s.Fault != nil && s.Status == steps.StatusFailed:
+			a.Title, a.Rank = s.ID+": "+string(s.Fault.Type), 300
+		case s.Status == steps.StatusFailed:
+		case s.Status == steps.StatusSkipped:
+			a.Rank = 50
+		default:
+			continue
+		}
+		if s.Excused {
+			a.Kind = gha.Warning
+		}
+		if f := r.opt.file; f != "" && f != "-" {
+			a.File, a.Line = f, lines[s.ID]
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+func (r *run) outputs() gha.Outputs {
+	out := gha.Outputs{Verdict: r.result.Verdict, Report: r.opt.out + "/report.json"}
+	for _, s := range r.result.Steps {
+		if s.Fault != nil {
+			out.Faults = append(out.Faults, s.ID+":"+string(s.Fault.Type))
+		}
+		if s.Status == steps.StatusFailed || s.Status == steps.StatusError {
+			out.FailedSteps = append(out.FailedSteps, s.ID)
+		}
+		out.ChangedFiles += s.FilesTotal
+	}
+	return out
+}

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+func document(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(moduleRoot(t), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func same(t *testing.T, what string, want, got []string) {
+	t.Helper()
+	want, got = slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got)\n%s", what, diff)
+	}
+}
+
+var codeWord = regexp.MustCompile("`([^`]+)`")
+
+// column gives the words in code of the first column of the table whose first
+// heading is head.
+func column(t *testing.T, text, head string) []string {
+	t.Helper()
+	var out []string
+	in := false
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, "|")
+		switch {
+		case len(cells) < 3:
+			in = false
+		case strings.TrimSpace(cells[1]) == head:
+			in = true
+		case in:
+			for _, m := range codeWord.FindAllStringSubmatch(cells[1], -1) {
+				out = append(out, m[1])
+			}
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("there is no table headed %q", head)
+	}
+	return out
+}
+
+// inputNames are the inputs that the program reads.
+func inputNames() []string {
+	var out []string
+	for f := range reflect.TypeFor[gha.Inputs]().Fields() {
+		out = append(out, strings.ToLower(f.Name))
+	}
+	return out
+}
+
+// TestInputsAndOutputsAgree: action.yml, the program and the README name the
+// same inputs and outputs.
+func TestInputsAndOutputsAgree(t *testing.T) {
+	m := readManifest(t)
+	inputs := slices.Collect(maps.Keys(m.Inputs))
+	same(t, "inputs of the program and of action.yml", inputNames(), inputs)
+	same(t, "inputs of action.yml and of the README", inputs, column(t, document(t, "README.md"), "input"))
+
+	outputs := slices.Collect(maps.Keys(m.Outputs))
+	same(t, "outputs of the program and of action.yml", gha.OutputNames, outputs)
+	readme := document(t, "README.md")
+	list := regexp.MustCompile(`Outputs \(([^)]+)\)`).FindStringSubmatch(readme)
+	if list == nil {
+		t.Fatal("the README has no list of outputs")
+	}
+	var named []string
+	for _, w := range codeWord.FindAllStringSubmatch(list[1], -1) {
+		named = append(named, w[1])
+	}
+	same(t, "outputs of action.yml and of the README", outputs, named)
+
+	step := m.Runs.Steps[0]
+	for name, o := range m.Outputs {
+		if want := "${{ steps." + step.ID + ".outputs." + name + " }}"; o.Value != want {
+			t.Errorf("output %s is %s, want %s", name, o.Value, want)
+		}
+	}
+	for name := range m.Inputs {
+		variable := "UNTRUSTED_STEPS_" + strings.ToUpper(name)
+		if want := "${{ inputs." + name + " }}"; step.Env[variable] != want {
+			t.Errorf("%s is %q, want %s", variable, step.Env[variable], want)
+		}
+	}
+	// And the program reads just these variables.
+	for f := range reflect.TypeFor[gha.Inputs]().Fields() {
+		name := strings.ToLower(f.Name)
+		getenv := func(v string) string {
+			switch v {
+			case "UNTRUSTED_STEPS_" + strings.ToUpper(name):
+				return "value"
+			case "UNTRUSTED_STEPS_FILE":
+				if name != "steps" {
+					return "f.yml"
+				}
+			}
+			return ""
+		}
+		in, err := gha.Env{Getenv: getenv}.Inputs()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if got := reflect.ValueOf(in).FieldByName(f.Name).String(); got != "value" {
+			t.Errorf("input %s is read as %q", name, got)
+		}
+	}
+}
+
+// TestDefaultsAgree: the defaults in action.yml are those in the README.
+func TestDefaultsAgree(t *testing.T) {
+	m := readManifest(t)
+	for line := range strings.Lines(document(t, "README.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		name := strings.Trim(strings.TrimSpace(cells[1]), "`")
+		in, ok := m.Inputs[name]
+		if !ok || in.Default == "" {
+			continue
+		}
+		if got := strings.Trim(strings.TrimSpace(cells[2]), "`"); got != in.Default {
+			t.Errorf("input %s defaults to %q in action.yml and to %q in the README", name, in.Default, got)
+		}
+	}
+}
+
+// TestKeysAgree: the README's table of keys has every key that is built, and
+// its list of keys that are not has every other.
+func TestKeysAgree(t *testing.T) {
+	readme := document(t, "README.md")
+	_, rest, ok := strings.Cut(readme, "<!-- keys -->")
+	if !ok {
+		t.Fatal("the README has no table of keys")
+	}
+	built := schemaKeys(t)
+	same(t, "keys of the schema and of the README", built, column(t, rest, "key"))
+
+	_, rest, ok = strings.Cut(rest, "not built yet (")
+	list, _, ok2 := strings.Cut(rest, ")")
+	if !ok || !ok2 {
+		t.Fatal("the README has no list of keys that are not built yet")
+	}
+	var unbuilt []string
+	for _, w := range codeWord.FindAllStringSubmatch(list, -1) {
+		unbuilt = append(unbuilt, w[1])
+		if slices.Contains(built, w[1]) {
+			t.Errorf("the README says that %s is not built yet", w[1])
+		}
+		_, err := steps.Load("f.yml", []byte("steps:\n  - id: one\n    run: 'true'\n    "+w[1]+": x\n"), steps.Options{Workspace: t.TempDir()})
+		if err == nil || !strings.Contains(err.Error(), w[1]) || !strings.Contains(err.Error(), "not built yet") {
+			t.Errorf("the key %s is not refused as one that is not built yet: %v", w[1], err)
+		}
+	}
+	same(t, "keys of the format and keys that the README speaks of", formatKeys, append(unbuilt, built...))
+}
+
+// formatKeys are the keys of the format, whether they are built or not.
+var formatKeys = strings.Fields(`
+	id name run command code language image setup env passEnv workdir memoryMb pids cpus timeoutS requireLimits diskMb
+	network egressAllow egressDeny egressMode expectDenied mounts tmpfs capDrop profiles apparmor securityProfile
+	enforceLimits maxOutputBytes trackFiles depsReadonly needs allowChanges onFailure continueOnError tolerate expect`)
+
+// schemaKeys are the keys of a step in the published schema.
+func schemaKeys(t *testing.T) []string {
+	t.Helper()
+	var s struct {
+		Defs map[string]struct {
+			Properties map[string]any `json:"properties"`
+		} `json:"$defs"`
+		Properties map[string]struct {
+			Items struct {
+				Properties map[string]any `json:"properties"`
+				Ref        string         `json:"$ref"`
+			} `json:"items"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(steps.Schema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	item := s.Properties["steps"].Items
+	props := item.Properties
+	if item.Ref != "" {
+		props = s.Defs[strings.TrimPrefix(item.Ref, "#/$defs/")].Properties
+	}
+	if len(props) == 0 {
+		t.Fatal("the schema has no keys of a step")
+	}
+	return slices.Collect(maps.Keys(props))
+}
+
+// TestKeyDefaultsAgree: the defaults in the README are those of the schema.
+func TestKeyDefaultsAgree(t *testing.T) {
+	var s struct {
+		Properties struct {
+			Defaults struct {
+				Properties map[string]struct {
+					Default json.RawMessage `json:"default"`
+				} `json:"properties"`
+			} `json:"defaults"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(steps.Schema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	// How the README writes what JSON writes otherwise.
+	spelled := map[string]string{
+		"": "none", "{}": "none", "[]": "none", `["ALL"]`: "[ALL]", "67108864": "64 MiB",
+		`{"exitCode":0}`: "{exitCode: 0}", `{"/tmp":"64m"}`: "/tmp: 64m",
+	}
+	compared := 0
+	_, rest, _ := strings.Cut(document(t, "README.md"), "<!-- keys -->")
+	for line := range strings.Lines(rest) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			if compared > 0 {
+				break
+			}
+			continue
+		}
+		names := codeWord.FindAllStringSubmatch(cells[1], -1)
+		written := strings.Split(strings.ReplaceAll(cells[2], "`", ""), ",")
+		for i, m := range names {
+			key, ok := s.Properties.Defaults.Properties[m[1]]
+			if !ok {
+				continue // what one step is has no default
+			}
+			var v any
+			if len(key.Default) > 0 {
+				if err := json.Unmarshal(key.Default, &v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := ""
+			if v != nil {
+				b, err := json.Marshal(v)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want = strings.Trim(string(b), `"`)
+			}
+			if w, ok := spelled[want]; ok {
+				want = w
+			}
+			got := strings.TrimSpace(written[min(i, len(written)-1)])
+			if got != want {
+				t.Errorf("%s defaults to %q in the README and to %q in the schema", m[1], got, want)
+			}
+			compared++
+		}
+	}
+	if compared < 15 {
+		t.Errorf("only %d defaults were compared", compared)
+	}
+}
+
+// TestFaultsAreDocumented: every fault has its section, in the order of
+// precedence, and the README's table has them all but what is not built.
+func TestFaultsAreDocumented(t *testing.T) {
+	var want []string
+	for _, k := range box.Kinds {
+		want = append(want, string(k.Type))
+	}
+	var sections []string
+	for line := range strings.Lines(document(t, "docs/faults.md")) {
+		if s, ok := strings.CutPrefix(line, "## "); ok {
+			sections = append(sections, strings.TrimSpace(s))
+		}
+	}
+	if diff := cmp.Diff(want, sections); diff != "" {
+		t.Errorf("sections of docs/faults.md (-want +got)\n%s", diff)
+	}
+	got := column(t, document(t, "README.md"), "fault")
+	unbuilt := slices.DeleteFunc(slices.Clone(want), func(f string) bool { return slices.Contains(got, f) })
+	for _, f := range unbuilt {
+		_, section, _ := strings.Cut(document(t, "docs/faults.md"), "## "+f+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		if !strings.Contains(section, "Not built yet") {
+			t.Errorf("the fault %s is not in the README's table", f)
+		}
+	}
+	if diff := cmp.Diff(slices.DeleteFunc(want, func(f string) bool { return slices.Contains(unbuilt, f) }), got); diff != "" {
+		t.Errorf("faults in the README's table (-want +got)\n%s", diff)
+	}
+}
+
+// TestExitsAreDocumented: the README's table has each exit status, and help too.
+func TestExitsAreDocumented(t *testing.T) {
+	var got []string
+	in := false
+	for line := range strings.Lines(document(t, "README.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			in = false
+			continue
+		}
+		first := strings.TrimSpace(cells[1])
+		if in && first != "" && !strings.HasPrefix(first, "-") {
+			got = append(got, first)
+		}
+		in = in || first == "exit"
+	}
+	if diff := cmp.Diff([]string{"0", "1", "2", "3", "4", "130"}, got); diff != "" {
+		t.Errorf("exit statuses in the README (-want +got)\n%s", diff)
+	}
+}
+
+// TestREADMEExamples: the steps files of the README load, its workflow is one
+// that actionlint takes, and its commands name things that are there.
+func TestREADMEExamples(t *testing.T) {
+	readme := document(t, "README.md")
+	a := &app{getenv: func(string) string { return "" }, lookupEnv: func(string) (string, bool) { return "", false }}
+	files, snippets := 0, 0
+	for _, block := range indented(readme) {
+		switch {
+		case strings.Contains(block, "\nsteps:\n"):
+			files++
+			if _, err := steps.Load("README.md", []byte(block), a.loadOptions(&options{file: "README.md", workspace: t.TempDir()})); err != nil {
+				t.Errorf("a steps file of the README: %v\n%s", err, block)
+			}
+		case strings.Contains(block, "uses: untrusted-steps/untrusted-steps@"):
+			snippets++
+			w := "on: pull_request\njobs:\n  gate:\n    runs-on: ubuntu-latest\n    steps:\n"
+			for line := range strings.Lines(block) {
+				w += "      " + line
+			}
+			for _, e := range lint(t, "README.yml", []byte(w)) {
+				t.Error(e)
+			}
+		}
+	}
+	if files == 0 || snippets == 0 {
+		t.Errorf("the README has %d steps files and %d workflows", files, snippets)
+	}
+	for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readme, -1) {
+		if _, err := os.Stat(filepath.Join(moduleRoot(t), m[1])); err != nil {
+			t.Errorf("the README links to %s: %v", m[1], err)
+		}
+	}
+}
+
+// indented gives the code blocks of a document.
+func indented(text string) []string {
+	var out []string
+	var b strings.Builder
+	for line := range strings.Lines(text + "\nend\n") {
+		code, ok := strings.CutPrefix(line, "    ")
+		switch {
+		case ok:
+			b.WriteString(code)
+		case b.Len() > 0 && strings.TrimSpace(line) == "":
+			b.WriteString(line)
+		case b.Len() > 0:
+			out = append(out, b.String())
+			b.Reset()
+		}
+	}
+	return out
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/kern"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/native"
+	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// chosen is the engine of a run and why it is that one.
+type chosen struct {
+	engine box.Engine
+	note   string
+	close  func()
+}
+
+// candidate is one engine that a run can take.
+type candidate struct {
+	name string
+	// open finds the engine; an error says why it is not to be had.
+	open func(ctx context.Context, r *run) (box.Engine, func(), error)
+}
+
+// candidates are the engines in the order in which auto tries them.
+var candidates = []candidate{
+	{"kern", openKern},
+	{"native", openNative},
+}
+
+func openNative(_ context.Context, r *run) (box.Engine, func(), error) {
+	e := &native.Engine{Version: toolVersion(), View: r.view}
+	return e, e.Close, nil
+}
+
+// engine takes the engine that was asked for, or with auto the first that
+// passes a probe box on this host. One that was asked for by name is never
+// replaced by another.
+func (r *run) engine(ctx context.Context, mgr *limits.Manager) (*chosen, *steps.Refusal) {
+	var passed, fixes []string
+	for _, c := range candidates {
+		if r.opt.engine != "auto" && r.opt.engine != c.name {
+			continue
+		}
+		e, closeIt, err := c.open(ctx, r)
+		if err == nil {
+			if err = r.probe(ctx, e, mgr); err == nil {
+				for _, s := range r.plan.Steps {
+					if err = e.Check(box.Spec{CapDrop: s.CapDrop, Profile: s.Profile, Root: s.Root, Mounts: s.Mounts, Tmpfs: s.Tmpfs}); err != nil {
+						err = fmt.Errorf("step %s: %w", s.ID, err)
+						break
+					}
+				}
+			}
+			if err != nil {
+				closeIt()
+			}
+		}
+		if err == nil {
+			info := e.Info()
+			note := fmt.Sprintf("engine: %s %s", info.Name, info.Version)
+			if info.Note != "" {
+				note += " (" + info.Note + ")"
+			}
+			if len(passed) > 0 {
+				note += "; not " + strings.Join(passed, "; not ")
+			}
+			return &chosen{e, note, closeIt}, nil
+		}
+		if ctx.Err() != nil {
+			return nil, &steps.Refusal{Cause: "cancelled before the first step"}
+		}
+		passed = append(passed, fmt.Sprintf("%s, because %v", c.name, err))
+		fixes = append(fixes, fixesFor(err)...)
+	}
+	return nil, &steps.Refusal{Cause: "no box can be built here: " + strings.Join(passed, "; "), Fix: fixes}
+}
+
+// probe builds one box on this host, with caps, and runs nothing of anybody's.
+func (r *run) probe(ctx context.Context, e box.Engine, mgr *limits.Manager) (err error) {
+	group := limits.None()
+	if mgr != nil {
+		if group, err = mgr.New("probe", limits.Caps{MemoryBytes: 256 << 20, Pids: 64}); err != nil {
+			return err
+		}
+		defer group.Close()
+	}
+	dir, err := os.MkdirTemp("", "untrusted-steps-probe-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	out := box.Run(ctx, box.Job{
+		Engine: e, Group: group, Stdout: discard{}, Stderr: discard{}, MaxOutput: 4096,
+		Spec: box.Spec{
+			ID: "probe", Argv: []string{"true"}, Env: []string{"PATH=/usr/bin:/bin"}, Workdir: box.WorkspaceTarget, Workspace: dir,
+			Tmpfs:    []box.Tmpfs{{Target: "/tmp", Bytes: 1 << 20}, {Target: box.HomeTarget, Bytes: 1 << 20}},
+			ShmBytes: 1 << 20, CapDrop: []string{"ALL"}, MemoryBytes: 256 << 20, Pids: 64, TimeoutS: 60, RequireLimits: mgr != nil,
+		},
+	})
+	v := box.Classify(out.Evidence, nil)
+	switch {
+	case v.NoVerdict != "":
+		return fmt.Errorf("%s", v.NoVerdict)
+	case v.Fault != nil:
+		return fmt.Errorf("a probe box ended with %s: %s", v.Fault.Type, v.Fault.Message)
+	case v.ExitCode == nil || *v.ExitCode != 0:
+		return fmt.Errorf("a probe box did not run true")
+	}
+	return nil
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// fixesFor are the commands that help against an engine's refusal.
+func fixesFor(err error) []string {
+	var missing *kern.NotFoundError
+	if errors.As(err, &missing) {
+		return []string{"untrusted-steps kern install"}
+	}
+	return []string{
+		"sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0   # where AppArmor restricts user namespaces (Ubuntu 24.04)",
+		"sudo sysctl -w user.max_user_namespaces=15000                   # where they are turned off",
+		"in a container: start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined",
+	}
+}
+
+// view is image host for one box. The host is read once for each network.
+func (r *run) view(hostname string, network bool) rootfs.View {
+	r.viewsMu.Lock()
+	defer r.viewsMu.Unlock()
+	v, ok := r.views[network]
+	if !ok {
+		v = hostView(r.app.getenv, network)
+		if r.views == nil {
+			r.views = map[bool]rootfs.View{}
+		}
+		r.views[network] = v
+	}
+	return v.For(hostname)
+}
+
+// hostView reads this host for image host. Homes and the runner's own folders
+// are never shown, whatever PATH says.
+func hostView(getenv func(string) string, network bool) rootfs.View {
+	h := rootfs.Host{Getenv: getenv, Network: network}
+	for _, n := range []string{"HOME", "RUNNER_TEMP", "RUNNER_WORKSPACE", "GITHUB_WORKSPACE", "XDG_RUNTIME_DIR"} {
+		if d := getenv(n); filepath.IsAbs(d) && d != "/" {
+			h.Homes = append(h.Homes, filepath.Clean(d))
+		}
+	}
+	h.Homes = append(h.Homes, accountHomes("/etc/passwd")...)
+	return rootfs.HostView(h)
+}
+
+// accountHomes lists the homes of this machine's people: root and the ids that
+// accounts of people get. Service accounts name /usr/sbin and the like.
+func accountHomes(passwd string) []string {
+	f, err := os.Open(passwd)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []string
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		p := strings.Split(sc.Text(), ":")
+		if len(p) < 7 || !filepath.IsAbs(p[5]) || p[5] == "/" {
+			continue
+		}
+		if p[2] == "0" || (len(p[2]) >= 4 && p[2] != "65534") {
+			out = append(out, filepath.Clean(p[5]))
+		}
+	}
+	return out
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// options are what flags or action inputs ask for.
+type options struct {
+	file       string // "-" is stdin, "" is text
+	text       string // the steps themselves
+	workspace  string
+	out        string
+	engine     string
+	jobs       int
+	only       string
+	json       bool
+	kernSHA256 string
+}
+
+// maxFile bounds what is read as a steps file; Load bounds it again.
+const maxFile = 2 << 20
+
+// flags reads the flags of a verb. They may stand before and after the file.
+// ok is false when code is the exit status.
+func (a *app) flags(verb string, args []string, define func(*flag.FlagSet, *options)) (opt options, code int, ok bool) {
+	fs := flag.NewFlagSet(verb, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	opt = options{engine: "auto", jobs: 1}
+	define(fs, &opt)
+	var files []string
+	for {
+		if err := fs.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return opt, a.help(nil), false
+			}
+			return opt, a.wrong("%s: %v", verb, err), false
+		}
+		rest := fs.Args()
+		if len(rest) == 0 {
+			break
+		}
+		files = append(files, rest[0])
+		args = rest[1:]
+	}
+	if len(files) != 1 {
+		return opt, a.wrong("%s takes one FILE, not %d", verb, len(files)), false
+	}
+	opt.file = files[0]
+	return opt, 0, true
+}
+
+func planFlags(fs *flag.FlagSet, o *options) {
+	fs.StringVar(&o.workspace, "workspace", "", "")
+	fs.StringVar(&o.only, "only", "", "")
+	fs.BoolVar(&o.json, "json", false, "")
+}
+
+func runFlags(fs *flag.FlagSet, o *options) {
+	planFlags(fs, o)
+	fs.StringVar(&o.out, "out", "", "")
+	fs.StringVar(&o.engine, "engine", "auto", "")
+	fs.IntVar(&o.jobs, "jobs", 1, "")
+	fs.StringVar(&o.kernSHA256, "kern-sha256", "", "")
+	for _, name := range []string{"shard", "policy", "host-setup"} {
+		fs.Func(name, "", func(string) error { return errors.New("not built yet") })
+	}
+	fs.BoolFunc("only-report", "", func(string) error { return errors.New("not built yet") })
+}
+
+// load reads and checks a steps file. ok is false when code is the exit status.
+func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
+	ws := o.workspace
+	if ws == "" {
+		ws = "."
+	}
+	real, err := filepath.Abs(ws)
+	if err == nil {
+		real, err = filepath.EvalSymlinks(real)
+	}
+	if err == nil {
+		var st os.FileInfo
+		if st, err = os.Stat(real); err == nil && !st.IsDir() {
+			err = errors.New("not a folder")
+		}
+	}
+	if err != nil {
+		return nil, a.wrong("--workspace %s: %v", ws, err), false
+	}
+	o.workspace = real
+	name, src, err := a.read(o)
+	if err != nil {
+		return nil, a.wrong("%v", err), false
+	}
+	lo := a.loadOptions(o)
+	if o.only != "" && len(lo.Only) == 0 {
+		return nil, a.wrong("--only %q names no step", o.only), false
+	}
+	if _, why := steps.NewGuard(lo).Source(real); why != "" {
+		return nil, a.wrong("--workspace %s: %s", real, why), false
+	}
+	p, err = steps.Load(name, src, lo)
+	if err != nil {
+		fmt.Fprintln(a.stderr, strings.TrimRight(err.Error(), "\n"))
+		return nil, exitUsage, false
+	}
+	return p, 0, true
+}
+
+func (a *app) read(o *options) (name string, src []byte, err error) {
+	switch o.file {
+	case "":
+		return "steps", []byte(o.text), nil
+	case "-":
+		src, err = io.ReadAll(io.LimitReader(a.stdin, maxFile))
+		return "stdin", src, err
+	}
+	f, err := os.Open(o.file)
+	if err != nil {
+		return "", nil, err
+	}
+	defer f.Close()
+	// A pipe or a device would be read for ever.
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return "", nil, fmt.Errorf("%s is not a regular file", o.file)
+	}
+	src, err = io.ReadAll(io.LimitReader(f, maxFile))
+	return o.file, src, err
+}
+
+func (a *app) loadOptions(o *options) steps.Options {
+	lo := steps.Options{
+		Workspace: o.workspace, Home: a.getenv("HOME"), HostEnv: a.lookupEnv, XDG: map[string]string{},
+		BareList: o.file == "",
+		ParseRule: func(s string) (string, error) {
+			r, err := egress.ParseRule(s)
+			if err != nil {
+				return "", err
+			}
+			return r.String(), nil
+		},
+	}
+	for _, n := range []string{"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
+		lo.XDG[n] = a.getenv(n)
+	}
+	for _, id := range strings.Split(o.only, ",") {
+		if id = strings.TrimSpace(id); id != "" {
+			lo.Only = append(lo.Only, id)
+		}
+	}
+	return lo
+}
+
+func (a *app) check(args []string) int {
+	o, code, ok := a.flags("check", args, func(fs *flag.FlagSet, o *options) { fs.StringVar(&o.workspace, "workspace", "", "") })
+	if !ok {
+		return code
+	}
+	p, code, ok := a.load(&o)
+	if !ok {
+		return code
+	}
+	n := "steps"
+	if len(p.Steps) == 1 {
+		n = "step"
+	}
+	fmt.Fprintf(a.stdout, "%s: %d %s, nothing wrong\n", o.file, len(p.Steps), n)
+	return exitPass
+}
+
+func (a *app) plan(args []string) int {
+	o, code, ok := a.flags("plan", args, runFlags)
+	if ok {
+		code, ok = a.possible(&o)
+	}
+	if !ok {
+		return code
+	}
+	p, code, ok := a.load(&o)
+	if !ok {
+		return code
+	}
+	if o.json {
+		e := json.NewEncoder(a.stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(p); err != nil {
+			fmt.Fprintf(a.stderr, "untrusted-steps: write the plan: %v\n", err)
+			return exitNoVerdict
+		}
+		return exitPass
+	}
+	if err := p.WriteText(a.stdout); err != nil {
+		fmt.Fprintf(a.stderr, "untrusted-steps: write the plan: %v\n", err)
+		return exitNoVerdict
+	}
+	return exitPass
+}
+
+func (a *app) schema(args []string) int {
+	switch {
+	case len(args) == 0:
+		a.stdout.Write(steps.Schema())
+	case len(args) == 1 && args[0] == "report":
+		a.stdout.Write(steps.ReportSchema())
+	default:
+		return a.wrong("schema takes nothing, or the word report")
+	}
+	return exitPass
+}

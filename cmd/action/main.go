@@ -1,0 +1,137 @@
+// Command untrusted-steps runs a list of steps nobody has read yet, each in a
+// box of its own, and says how each ended, whom it talked to and what it
+// changed.
+//
+// It is the whole of the program: flags and action inputs come in here, exit
+// statuses go out, and every part is told here what clock, environment and
+// folders to use. Nothing imports it.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/kern"
+	"github.com/untrusted-steps/untrusted-steps/internal/native"
+)
+
+func main() {
+	// A box's first process is this same program. It must be that before
+	// anything else, flags included.
+	if native.IsChild(os.Args) {
+		native.Child(os.Args)
+	}
+	if boxinit.IsChild(os.Args) {
+		boxinit.Main(os.Args)
+	}
+	if kern.IsLauncher(os.Args) {
+		kern.Launch()
+	}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv}
+	os.Exit(a.main(os.Args[1:]))
+}
+
+// app is the program with what it uses of the world.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	lookupEnv      func(string) (string, bool)
+}
+
+// verb is one word of the command line.
+type verb struct {
+	name, args, does string
+	run              func(a *app, args []string) int
+}
+
+// verbs is filled by a function, because help lists the verbs.
+func verbs() []verb {
+	return []verb{
+		{"run", "[flags] FILE", "run the steps of a file ('-' reads stdin)", (*app).run},
+		{"check", "FILE", "say what is wrong with a file; nothing runs", (*app).check},
+		{"plan", "[flags] FILE", "show what would run, every default filled in", (*app).plan},
+		{"schema", "[report]", "print the JSON Schema of the steps file, or of report.json", (*app).schema},
+		{"kern", "install|path", "fetch and verify the kern binary, or say which one is used", (*app).kern},
+		{"version", "", "print the version", (*app).version},
+		{"help", "", "print this", (*app).help},
+	}
+}
+
+// later are verbs of the design that are not built yet. They are refused by
+// name: to answer with anything else would be to pretend.
+var later = map[string]bool{"doctor": true, "report": true, "merge": true, "pin": true, "mcp": true}
+
+func (a *app) main(args []string) int {
+	if len(args) == 0 {
+		if a.getenv("GITHUB_ACTIONS") == "true" {
+			return a.fromInputs()
+		}
+		a.usage(a.stderr)
+		return exitUsage
+	}
+	switch args[0] {
+	case "-h", "-help", "--help":
+		return a.help(nil)
+	case "-version", "--version":
+		return a.version(nil)
+	}
+	for _, v := range verbs() {
+		if v.name == args[0] {
+			return v.run(a, args[1:])
+		}
+	}
+	if later[args[0]] {
+		return a.wrong("%s is not built yet", args[0])
+	}
+	return a.wrong("%q is no verb; the verbs are %s", args[0], strings.Join(verbNames(), ", "))
+}
+
+func verbNames() []string {
+	var out []string
+	for _, v := range verbs() {
+		out = append(out, v.name)
+	}
+	return out
+}
+
+// wrong says what is wrong with the command line.
+func (a *app) wrong(format string, args ...any) int {
+	fmt.Fprintf(a.stderr, "untrusted-steps: "+format+"\n", args...)
+	fmt.Fprintln(a.stderr, "  untrusted-steps help lists what there is")
+	return exitUsage
+}
+
+func (a *app) help([]string) int {
+	a.usage(a.stdout)
+	return exitPass
+}
+
+func (a *app) version([]string) int {
+	fmt.Fprintf(a.stdout, "%s %s\n", toolName, toolVersion())
+	return exitPass
+}
+
+func (a *app) usage(w io.Writer) {
+	fmt.Fprintf(w, "Run steps nobody has read yet, each in its own box.\n\nUsage:\n")
+	for _, v := range verbs() {
+		fmt.Fprintf(w, "  untrusted-steps %-22s %s\n", strings.TrimSpace(v.name+" "+v.args), v.does)
+	}
+	fmt.Fprint(w, `
+Flags of run and plan (they may stand after FILE):
+  --workspace DIR     the folder the steps work in (default: the current one)
+  --out DIR           where the report goes, outside the workspace (default: a new temporary folder)
+  --engine NAME       auto, kern or native (default: auto)
+  --jobs N            steps at a time (default: 1)
+  --only ID,...       run these steps only
+  --json              report on stdout, log on stderr (plan: the plan as JSON)
+  --kern-sha256 HEX   accept the kern binary of that sum; the report says so
+
+Exit status of run:
+  0 no step closes the gate     1 a step failed or was skipped    2 the file or the flags are wrong
+  3 this host cannot enforce it 4 no verdict for some step        130 cancelled
+`)
+}

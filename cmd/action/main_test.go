@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/kern"
+	"github.com/untrusted-steps/untrusted-steps/internal/native"
+)
+
+// TestMain is the program itself under its own name, so the tests drive what
+// users run and not a part of it. A box's first process is this same file: it
+// must be that before anything else.
+func TestMain(m *testing.M) {
+	switch {
+	case native.IsChild(os.Args):
+		native.Child(os.Args)
+	case boxinit.IsChild(os.Args):
+		boxinit.Main(os.Args)
+	case kern.IsLauncher(os.Args):
+		kern.Launch()
+	case boxtest.IsChild(os.Args):
+		boxtest.Child(os.Args)
+	}
+	testscript.Main(m, map[string]func(){toolName: main})
+}
+
+// engines are run through every script that needs boxes.
+var engines = []string{"native", "kern"}
+
+// TestCommand is what the command does where nothing runs.
+func TestCommand(t *testing.T) { scripts(t, "testdata/command", "native") }
+
+// TestBox is what a run does, for each engine.
+func TestBox(t *testing.T) {
+	needBoxes(t)
+	for _, e := range engines {
+		t.Run(e, func(t *testing.T) {
+			if e == "kern" {
+				boxtest.Need(t, "kern")
+			}
+			scripts(t, "testdata/box", e)
+		})
+	}
+}
+
+// TestRefused is what a run does on a host that cannot enforce what it asks.
+// Root makes one by giving everything up.
+func TestRefused(t *testing.T) {
+	boxtest.Need(t, "root")
+	needBoxes(t)
+	scripts(t, "testdata/refused", "native")
+}
+
+func needBoxes(t testing.TB) {
+	t.Helper()
+	boxtest.Need(t, "userns", "overlay", "seccomp", "limits")
+	if os.Geteuid() == 0 {
+		boxtest.Need(t, "idmap")
+	}
+}
+
+func scripts(t *testing.T, dir, engine string) {
+	testscript.Run(t, testscript.Params{
+		Dir: dir, RequireExplicitExec: true, RequireUniqueNames: true,
+		// Other users must get in, for the refused runs.
+		WorkdirRoot: openDir(t),
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "run": runCmd, "json": jsonCmd, "valid": validCmd, "commands": commandsCmd,
+			"variables": variablesCmd, "lines": linesCmd,
+		},
+		Condition: func(c string) (bool, error) {
+			if !slices.Contains(engines, c) {
+				return false, fmt.Errorf("no condition is called %q", c)
+			}
+			return c == engine, nil
+		},
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("ENGINE", engine)
+			if bin := os.Getenv("KERN_BIN"); bin != "" {
+				e.Setenv("KERN_BIN", bin)
+			}
+			e.Setenv("EXAMPLES", filepath.Join(moduleRoot(t), "examples"))
+			// The program is in a folder that only we can enter.
+			program, err := exec.LookPath(toolName)
+			if err != nil {
+				return err
+			}
+			if err := os.Chmod(filepath.Dir(filepath.Dir(program)), 0o755); err != nil {
+				return err
+			}
+			return os.Chmod(e.WorkDir, 0o777)
+		},
+	})
+}
+
+// openDir is a folder that any user can enter, unlike t.TempDir.
+func openDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "untrusted-steps-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func moduleRoot(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

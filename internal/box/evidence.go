@@ -1,0 +1,197 @@
+package box
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+)
+
+// Escape is one forbidden system call that the kernel stopped and told us of.
+type Escape struct {
+	Syscall string // name, or "i386 system call 20"
+	Program string // what the calling process had as its program; untrusted text
+}
+
+// Denied is a network destination that no rule allowed.
+type Denied struct {
+	Host   string // untrusted text
+	Port   int
+	Reason string
+	Rule   string // the line that would allow it; empty where none would
+	Count  uint64
+}
+
+// Evidence is what was measured while a step ran. Everything in it comes from
+// the kernel, from our clock or from our proxy; nothing in it was chosen by the
+// code in the box except the exit status, which decides nothing but itself.
+//
+// The zero value is "nothing is known", which Classify answers with no verdict.
+type Evidence struct {
+	// Status is the wait status of the step's own process, read by the box's
+	// first process. nil: the step never ran or its end was not seen.
+	Status *syscall.WaitStatus
+	// ExecFailure is why the command could not be started; empty if it was.
+	ExecFailure string
+	// StartupFailure is why the box could not be built from what the step names.
+	StartupFailure string
+
+	DeadlinePassed bool
+	TimeoutS       float64
+
+	OOMKills    uint64
+	MemoryMb    int64
+	PeakMemory  int64 // bytes
+	Escapes     []Escape
+	EscapesMore uint64 // escapes counted but not kept
+	PidsRefused uint64
+	Pids        int64
+	DiskOver    string // words; empty if within bounds
+	EgressLost  string // words; empty if the proxy lived
+	Denied      []Denied
+
+	// InitKilled: the box's first process died of a SIGKILL, none of ours.
+	InitKilled bool
+	// Lost is why no verdict is possible; empty if one is.
+	Lost string
+	// Cancelled: the run was told to stop.
+	Cancelled bool
+}
+
+// Verdict is what the evidence amounts to.
+type Verdict struct {
+	ExitCode *int
+	Signal   string // such as "SIGKILL"; empty if the step ended by itself
+	Fault    *Fault
+	Events   []Event
+	// NoVerdict is why nothing can be said; empty if something can.
+	NoVerdict string
+}
+
+// Classify turns evidence into a verdict. It is the only place that does, for
+// every engine. A fault type in tolerate stays among the events and does not
+// become the fault.
+//
+// Exit codes never make a fault: 124 to 159 are numbers any program can choose.
+func Classify(e Evidence, tolerate []FaultType) Verdict {
+	var v Verdict
+	if e.Status != nil {
+		switch {
+		case e.Status.Exited():
+			code := e.Status.ExitStatus()
+			v.ExitCode = &code
+		case e.Status.Signaled():
+			v.Signal = SignalName(e.Status.Signal())
+		}
+	}
+	add := func(t FaultType, n uint64, format string, a ...any) {
+		v.Events = append(v.Events, Event{Type: t, Message: fmt.Sprintf(format, a...), Count: n})
+	}
+
+	if e.DeadlinePassed {
+		add(Timeout, 1, "still running after %gs (timeoutS); write a larger timeoutS to allow more", e.TimeoutS)
+	}
+	if e.OOMKills > 0 {
+		add(OOM, e.OOMKills, "%s", oomMessage(e))
+	}
+	if n := uint64(len(e.Escapes)) + e.EscapesMore; n > 0 {
+		add(EscapeBlocked, n, "%s", escapeMessage(e))
+	}
+	if e.PidsRefused > 0 {
+		add(PidsLimit, e.PidsRefused, "a new process or thread was refused %s: all %d of pids were in use; write pids: %d to allow more",
+			times(e.PidsRefused), e.Pids, e.Pids*2)
+	}
+	if e.DiskOver != "" {
+		add(DiskLimit, 1, "%s", e.DiskOver)
+	}
+	if e.EgressLost != "" {
+		add(EgressLost, 1, "%s", e.EgressLost)
+	}
+	for _, d := range e.Denied {
+		hint := ""
+		if d.Rule != "" {
+			hint = fmt.Sprintf("; to allow it, add %q to egressAllow", d.Rule)
+		}
+		add(EgressDenied, d.Count, "%s:%d refused (%s)%s", d.Host, d.Port, d.Reason, hint)
+	}
+	// A SIGKILL to the first process is what the OOM killer does too.
+	if e.InitKilled && e.OOMKills == 0 {
+		add(Killed, 1, "the box's first process was killed by something outside the box")
+	}
+	if e.ExecFailure != "" {
+		add(ExecFailed, 1, "%s", e.ExecFailure)
+	}
+	if e.StartupFailure != "" {
+		add(StartupFailed, 1, "%s", e.StartupFailure)
+	}
+
+	for _, ev := range v.Events {
+		if !contains(tolerate, ev.Type) {
+			v.Fault = &Fault{Type: ev.Type, Message: ev.Message}
+			break
+		}
+	}
+
+	switch {
+	case e.Lost != "":
+		v.NoVerdict = e.Lost
+	case e.Cancelled:
+		// Said by the caller; a cancelled step has no verdict of its own.
+	case e.Status == nil && len(v.Events) == 0:
+		v.NoVerdict = "the end of the step was not seen"
+	}
+	return v
+}
+
+func oomMessage(e Evidence) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the kernel killed %s for memory", plural(e.OOMKills, "process", "processes"))
+	if e.MemoryMb > 0 {
+		fmt.Fprintf(&b, ": memoryMb is %d", e.MemoryMb)
+		if e.PeakMemory > 0 {
+			fmt.Fprintf(&b, ", the peak was %d MiB", (e.PeakMemory+(1<<20)-1)>>20)
+		}
+		fmt.Fprintf(&b, "; write memoryMb: %d to allow more", e.MemoryMb*2)
+	}
+	return b.String()
+}
+
+func escapeMessage(e Evidence) string {
+	if len(e.Escapes) == 0 {
+		return "a forbidden system call was stopped"
+	}
+	first := e.Escapes[0]
+	if first.Program == "" && first.Syscall == "a system call" {
+		return "the step's own process was killed for a forbidden system call (SIGSYS)"
+	}
+	msg := fmt.Sprintf("%s called %s, which is forbidden in a box", first.Program, first.Syscall)
+	if first.Program == "" {
+		msg = fmt.Sprintf("%s was called, which is forbidden in a box", first.Syscall)
+	}
+	if rest := uint64(len(e.Escapes)) - 1 + e.EscapesMore; rest > 0 {
+		msg += fmt.Sprintf(" (and %d more)", rest)
+	}
+	return msg
+}
+
+func contains(list []FaultType, t FaultType) bool {
+	for _, x := range list {
+		if x == t {
+			return true
+		}
+	}
+	return false
+}
+
+func plural(n uint64, one, many string) string {
+	if n == 1 {
+		return "a " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func times(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}

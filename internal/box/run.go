@@ -1,0 +1,611 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
+)
+
+const (
+	// buildLimit bounds the building of a box. It is not the step's deadline:
+	// a box that is not ready by then is no verdict about the step.
+	buildLimit = 60 * time.Second
+	// drainLimit bounds the wait for output and for the end of processes after
+	// the kill. The kernel needs milliseconds, an emulated machine seconds.
+	drainLimit = 10 * time.Second
+)
+
+// Job is one step to run in one box.
+type Job struct {
+	Spec   Spec
+	Engine Engine
+	// Group is the step's control group; limits.None() where nothing is capped.
+	Group *limits.Group
+	// Proxy serves the box's way out; nil unless the network is the allowlist.
+	// Forwards belong to the places of Spec.Listen, one each.
+	Proxy    *egress.Proxy
+	Forwards []egress.Forward
+	// Stdout and Stderr take what the step writes, up to MaxOutput bytes each,
+	// and Slack bytes more, which let a masking writer see whether a secret lies
+	// across the cut. What is kept is the writer's to cut.
+	Stdout, Stderr   io.Writer
+	MaxOutput, Slack int64
+	// Started is called once the step's command runs; it may be nil.
+	Started func()
+}
+
+// Stream is what became of one output stream.
+type Stream struct {
+	Bytes     int64 // written by the step, kept or not
+	Truncated bool
+}
+
+// Outcome is what was measured in one run of one step.
+type Outcome struct {
+	Evidence       Evidence
+	Startup        time.Duration // until the step's command ran
+	Duration       time.Duration // of the step itself
+	Stdout, Stderr Stream
+	Stats          limits.Stats
+	// Note is what the engine itself said; untrusted text.
+	Note string
+}
+
+// Run builds a box, runs the step in it and takes the box away again. It
+// returns when nothing of the step is alive. Cancelling the context ends the
+// box and marks the evidence as cancelled.
+func Run(ctx context.Context, j Job) Outcome {
+	r := &runner{job: j, begun: time.Now()}
+	r.run(ctx)
+	return r.out
+}
+
+type runner struct {
+	job   Job
+	out   Outcome
+	begun time.Time
+	built *Built
+	fd    int // our end of the control socket
+
+	watcher  *seccomp.Watcher
+	pumps    []*pump
+	messages chan frame
+	lostWay  chan error // the proxy's end, while it should live
+	way      *way
+}
+
+// way is the proxy at work.
+type way struct {
+	stop   func()
+	served sync.WaitGroup
+}
+
+type frame struct {
+	m   boxinit.Message
+	fds []int
+	err error
+}
+
+func (r *runner) lost(format string, a ...any) {
+	if r.out.Evidence.Lost == "" {
+		r.out.Evidence.Lost = fmt.Sprintf(format, a...)
+	}
+}
+
+func (r *runner) run(ctx context.Context) {
+	s := r.job.Spec
+	r.out.Evidence.TimeoutS = s.TimeoutS
+	r.out.Evidence.MemoryMb = s.MemoryBytes >> 20
+	r.out.Evidence.Pids = s.Pids
+
+	build, cancel := context.WithTimeout(ctx, buildLimit)
+	defer cancel()
+	built, err := r.job.Engine.Start(build, s, r.job.Group)
+	if err != nil {
+		r.startFailed(ctx, err)
+		return
+	}
+	r.built = built
+	r.fd = int(built.Control.Fd())
+	r.messages = make(chan frame, 8)
+	go r.receive()
+	defer r.finish()
+
+	if !r.prepare(build) {
+		if ctx.Err() != nil {
+			r.out.Evidence.Cancelled = true
+		}
+		return
+	}
+	started := time.Now()
+	if !r.start(build) {
+		return
+	}
+	r.out.Startup = time.Since(r.begun)
+	if r.job.Started != nil {
+		r.job.Started()
+	}
+	// The clock began when the command was asked for, so a slow start of it
+	// takes from the step's time, never adds to it.
+	r.watch(ctx, started)
+	r.out.Duration = time.Since(started)
+}
+
+func (r *runner) startFailed(ctx context.Context, err error) {
+	// An engine that gave up half-way may have left something in the group.
+	end, cancel := context.WithTimeout(context.Background(), drainLimit)
+	defer cancel()
+	if kerr := r.job.Group.Kill(end); kerr != nil {
+		r.lost("what was started for the box could not be ended: %v", kerr)
+	}
+	var se *StartupError
+	switch {
+	case ctx.Err() != nil:
+		r.out.Evidence.Cancelled = true
+	case errors.As(err, &se):
+		r.out.Evidence.StartupFailure = se.Why
+	default:
+		r.lost("the box could not be built: %v", err)
+	}
+}
+
+// receive reads the first process's words until it is gone.
+func (r *runner) receive() {
+	defer close(r.messages)
+	for {
+		m, fds, err := boxinit.Receive(r.fd)
+		r.messages <- frame{m, fds, err}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// next waits for one message. ok is false when there is none to come; why is
+// then on record.
+func (r *runner) next(ctx context.Context, what string) (frame, bool) {
+	select {
+	case f := <-r.messages:
+		if f.err == nil && f.m.Failed == nil {
+			return f, true
+		}
+		if f.err == nil {
+			r.failed(f.m.Failed)
+			return f, false
+		}
+		r.initGone(what)
+		return f, false
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			r.lost("the box was not ready within %v (%s)", buildLimit, what)
+		} else {
+			r.out.Evidence.Cancelled = true
+		}
+		return frame{}, false
+	}
+}
+
+// failed sorts what the first process could not do: a command or a place that
+// the step names is the step's doing, anything else is no verdict.
+func (r *runner) failed(f *boxinit.Failed) {
+	s := r.job.Spec
+	switch {
+	case f.Op == "exec":
+		r.out.Evidence.ExecFailure = execMessage(s, f)
+	case f.Op == "workdir":
+		r.out.Evidence.StartupFailure = fmt.Sprintf("workdir %s: %s", f.Name, f.Why)
+	case len(f.Op) > 6 && f.Op[:6] == "named ":
+		r.out.Evidence.StartupFailure = fmt.Sprintf("%s: cannot show %s: %s", f.Op[6:], f.Name, f.Why)
+	default:
+		r.lost("the box could not be built: %v", f)
+	}
+}
+
+// initGone says how the first process died without a word. The kernel's OOM
+// killer may have picked it; then that is what happened.
+func (r *runner) initGone(what string) {
+	select {
+	case end := <-r.built.Ended:
+		stats, _ := r.job.Group.Stats()
+		switch {
+		case stats.OOMKills > 0:
+		case end.Signal == int(unix.SIGKILL):
+			r.out.Evidence.InitKilled = true
+		case end.Signal != 0:
+			r.lost("the box's first process died of %s (%s)", SignalName(syscall.Signal(end.Signal)), what)
+		case end.Err != nil:
+			r.lost("the box's first process: %v (%s)", end.Err, what)
+		default:
+			r.lost("the box's first process ended with code %d and no report (%s)", end.Code, what)
+		}
+	case <-time.After(drainLimit):
+		r.lost("the box's first process closed its socket and lives on (%s)", what)
+	}
+}
+
+// prepare brings the box to where only the step is missing, and checks that
+// the first process is where its caps are.
+func (r *runner) prepare(ctx context.Context) bool {
+	port := 0
+	if r.job.Spec.Network == NetworkAllowlist {
+		port = ProxyPort
+	}
+	ask := boxinit.Prepare{ProxyPort: port, Listen: r.job.Spec.Listen, Addrs: r.job.Spec.Addrs, Keep: r.built.Keep, CgroupNS: r.built.CgroupNS}
+	if err := boxinit.Send(r.fd, boxinit.Message{Prepare: &ask}); err != nil {
+		if f, ok := r.next(ctx, "while it was built"); ok {
+			closeFDs(f.fds)
+			r.lost("the box could not be asked to get ready: %v", err)
+		}
+		return false
+	}
+	f, ok := r.next(ctx, "while it was built")
+	if !ok {
+		return false
+	}
+	defer closeFDs(f.fds)
+	if f.m.Ready == nil {
+		r.lost("bug: the box's first process is not ready and did not say why")
+		return false
+	}
+	pid, err := r.initPID()
+	if err != nil {
+		r.lost("the box's first process cannot be found: %v", err)
+		return false
+	}
+	if r.job.Group.By() != "" {
+		in, err := r.job.Group.Contains(pid)
+		if err != nil {
+			r.lost("the control group of the box's first process cannot be read: %v", err)
+			return false
+		}
+		if !in {
+			r.lost("the box's first process (pid %d) is not in the step's control group, so the step would run uncapped", pid)
+			return false
+		}
+	}
+	// Our own first process does not eat the step's allowance of processes.
+	if err := r.job.Group.ExcludeInit(); err != nil {
+		r.lost("the process cap could not be set: %v", err)
+		return false
+	}
+	if port != 0 {
+		if len(f.fds) != 1+len(r.job.Forwards) || len(r.job.Spec.Listen) != len(r.job.Forwards) || r.job.Proxy == nil {
+			r.lost("bug: the box has not the sockets that the egress proxy needs")
+			return false
+		}
+		if err := r.serve(f.fds); err != nil {
+			r.lost("the egress proxy could not be started: %v", err)
+			return false
+		}
+	}
+	return true
+}
+
+func (r *runner) initPID() (int, error) {
+	if r.built.InitPID != 0 {
+		return r.built.InitPID, nil
+	}
+	cred, err := unix.GetsockoptUcred(r.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
+// serve accepts what connects to the box's own loopback, from out here: the
+// proxy on the first socket, a forward on each of the others.
+func (r *runner) serve(fds []int) error {
+	var listeners []net.Listener
+	for _, fd := range fds {
+		l, err := listener(fd)
+		if err != nil {
+			for _, l := range listeners {
+				l.Close()
+			}
+			return err
+		}
+		listeners = append(listeners, l)
+	}
+	// The proxy outlives the step: what it was asked in the last millisecond
+	// is still answered and written down. finish ends it.
+	ctx, cancel := context.WithCancel(context.Background())
+	r.lostWay = make(chan error, len(listeners))
+	r.way = &way{stop: cancel}
+	for i, l := range listeners {
+		r.way.served.Add(1)
+		go func() {
+			defer r.way.served.Done()
+			defer l.Close()
+			if i == 0 {
+				r.lostWay <- r.job.Proxy.Serve(ctx, l)
+			} else {
+				r.lostWay <- r.job.Proxy.ServeForward(ctx, l, r.job.Forwards[i-1])
+			}
+		}()
+	}
+	return nil
+}
+
+func listener(fd int) (net.Listener, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(dup), "egress")
+	defer f.Close()
+	return net.FileListener(f)
+}
+
+// start hands the step's command over and waits until it runs.
+func (r *runner) start(ctx context.Context) bool {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		r.lost("%v", err)
+		return false
+	}
+	defer null.Close()
+	outW, err := r.pump(r.job.Stdout, &r.out.Stdout)
+	if err != nil {
+		r.lost("make a pipe for stdout: %v", err)
+		return false
+	}
+	defer outW.Close()
+	errW, err := r.pump(r.job.Stderr, &r.out.Stderr)
+	if err != nil {
+		r.lost("make a pipe for stderr: %v", err)
+		return false
+	}
+	defer errW.Close()
+	s := r.job.Spec
+	msg := boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: r.built.Filter}}
+	if err := boxinit.Send(r.fd, msg, int(null.Fd()), int(outW.Fd()), int(errW.Fd())); err != nil {
+		if f, ok := r.next(ctx, "before the step"); ok {
+			closeFDs(f.fds)
+			r.lost("the step could not be handed over: %v", err)
+		}
+		return false
+	}
+	for {
+		f, ok := r.next(ctx, "while the step's command was started")
+		if !ok {
+			return false
+		}
+		switch {
+		case f.m.Filtered != nil && len(f.fds) == 1:
+			if r.watcher, err = seccomp.NewWatcher(f.fds[0], seccomp.WatchOptions{}); err != nil {
+				r.lost("watch the system call filter: %v", err)
+				return false
+			}
+		case f.m.Started != nil:
+			closeFDs(f.fds)
+			if r.built.Filter != nil && r.watcher == nil {
+				r.lost("bug: the step runs without the system call filter")
+				return false
+			}
+			return true
+		default:
+			closeFDs(f.fds)
+			r.lost("bug: unexpected word of the box's first process")
+			return false
+		}
+	}
+}
+
+// watch waits for what ends the step: its own end, its deadline, the OOM
+// killer, the loss of its proxy, of its first process, or a cancel.
+func (r *runner) watch(ctx context.Context, started time.Time) {
+	oomCtx, stop := context.WithCancel(context.Background())
+	defer stop()
+	oom := r.job.Group.OOM(oomCtx)
+	deadline := time.NewTimer(time.Until(started.Add(time.Duration(r.job.Spec.TimeoutS * float64(time.Second)))))
+	defer deadline.Stop()
+	lostWay := r.lostWay
+	for {
+		select {
+		case f := <-r.messages:
+			closeFDs(f.fds)
+			switch {
+			case f.err != nil:
+				r.initGone("while the step ran")
+			case f.m.Exited != nil:
+				ws := syscall.WaitStatus(f.m.Exited.Status)
+				r.out.Evidence.Status = &ws
+			default:
+				r.lost("bug: unexpected word of the box's first process")
+			}
+			return
+		case <-deadline.C:
+			r.out.Evidence.DeadlinePassed = true
+			return
+		case <-oom:
+			// One process killed is the box ended: half a step has no result.
+			return
+		case err := <-lostWay:
+			// The step goes on, with no network: its end is still its own.
+			lostWay = nil
+			r.out.Evidence.EgressLost = fmt.Sprintf("the egress proxy stopped: %v", err)
+		case <-ctx.Done():
+			r.out.Evidence.Cancelled = true
+			return
+		}
+	}
+}
+
+// finish takes the box away and reads what the kernel counted.
+func (r *runner) finish() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
+	defer cancel()
+	// What a descendant tried before the step ended counts, even if it is
+	// still waiting for its answer.
+	if r.watcher != nil {
+		r.watcher.Drain()
+		if err := r.watcher.Err(); err != nil {
+			r.lost("the system call filter could not be watched: %v", err)
+		}
+	}
+	stats, err := r.job.Group.Stats()
+	if err != nil {
+		r.lost("the control group's counters cannot be read: %v", err)
+	}
+	r.built.Kill()
+	if err := r.job.Group.Kill(ctx); err != nil {
+		r.lost("the step's processes could not be ended: %v", err)
+	}
+	select {
+	case <-r.built.Ended:
+	case <-ctx.Done():
+		r.lost("the box did not end within %v of being killed", drainLimit)
+	}
+	switch empty, err := r.job.Group.Empty(); {
+	case err != nil:
+		r.lost("whether the step's processes are gone cannot be read: %v", err)
+	case !empty:
+		r.lost("processes of the step are still alive after the kill")
+	}
+	// The killer may have acted between the two readings.
+	if after, err := r.job.Group.Stats(); err == nil {
+		stats.OOMKills = max(stats.OOMKills, after.OOMKills)
+		stats.PeakMemory = max(stats.PeakMemory, after.PeakMemory)
+		stats.CPU = max(stats.CPU, after.CPU)
+		stats.PeakPids = max(stats.PeakPids, after.PeakPids)
+	}
+	r.out.Stats = stats
+	e := &r.out.Evidence
+	if r.built.Filter == nil && e.Status != nil && e.Status.Signaled() && e.Status.Signal() == unix.SIGSYS {
+		// The engine's own filter kills and tells nobody. The step's own
+		// process is ours to wait for, so its death is seen, without a name; a
+		// step that sends itself this signal accuses nobody but itself.
+		e.Escapes = append(e.Escapes, Escape{Syscall: "a system call"})
+	}
+	e.OOMKills, e.PeakMemory, e.PidsRefused = stats.OOMKills, stats.PeakMemory, stats.PidsRefused
+	if r.watcher != nil {
+		escapes, more := r.watcher.Escapes()
+		for _, x := range escapes {
+			e.Escapes = append(e.Escapes, Escape{Syscall: x.Syscall, Program: x.Program})
+		}
+		e.EscapesMore = more
+		r.watcher.Close()
+	}
+	if r.way != nil {
+		// The box is dead. What it still asked is judged, then the proxy ends,
+		// and only then is the ledger complete.
+		if err := r.job.Proxy.Drain(ctx); err != nil && e.EgressLost == "" {
+			r.lost("some of the step's requests were not judged: %v", err)
+		}
+		r.way.stop()
+		r.way.served.Wait()
+		for _, rec := range r.job.Proxy.Ledger.Records() {
+			if rec.Verdict == egress.Denied {
+				e.Denied = append(e.Denied, Denied{Host: rec.Host, Port: rec.Port, Reason: rec.Reason, Count: rec.Count, Rule: rec.Hint()})
+			}
+		}
+	}
+	for _, p := range r.pumps {
+		p.finish(ctx)
+	}
+	// Unblock the reader: it may hold a frame that nobody waits for.
+	_ = unix.Shutdown(r.fd, unix.SHUT_RDWR)
+	for f := range r.messages {
+		closeFDs(f.fds)
+	}
+	if r.built.Note != nil {
+		r.out.Note = r.built.Note()
+	}
+	if err := r.built.Close(); err != nil {
+		r.lost("what was made for the box could not be taken away: %v", err)
+	}
+}
+
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// execMessage names what could not be run, and where it would be looked for.
+func execMessage(s Spec, f *boxinit.Failed) string {
+	image := "the host's tools"
+	if s.Root.Kind == RootDir {
+		image = "rootfs " + s.Root.Dir
+	}
+	switch syscall.Errno(f.Errno) {
+	case unix.ENOENT:
+		return fmt.Sprintf("%q is not in the box (image: %s)", f.Name, image)
+	case unix.EACCES:
+		return fmt.Sprintf("%q cannot be executed in the box (image: %s)", f.Name, image)
+	case unix.E2BIG:
+		return fmt.Sprintf("%q: the command and its environment are too long for the kernel", f.Name)
+	}
+	return fmt.Sprintf("%q cannot be started in the box (image: %s): %s", f.Name, image, f.Why)
+}
+
+// pump copies one stream of the step to its writer, and goes on reading what
+// is over the bound so that the step is not stopped by it.
+type pump struct {
+	read *os.File
+	done chan struct{}
+}
+
+// pump makes the pipe of one stream and returns the end for the box.
+func (r *runner) pump(w io.Writer, st *Stream) (*os.File, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	if idmap.Needed() {
+		// The box may open /dev/stdout again, which asks for the pipe's owner.
+		if err := write.Chown(idmap.Box.UID, idmap.Box.GID); err != nil {
+			read.Close()
+			write.Close()
+			return nil, err
+		}
+	}
+	p := &pump{read: read, done: make(chan struct{})}
+	limit := r.job.MaxOutput
+	through := limit + r.job.Slack
+	go func() {
+		defer close(p.done)
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := read.Read(buf)
+			if n > 0 {
+				if keep := min(int64(n), max(0, through-st.Bytes)); keep > 0 {
+					_, _ = w.Write(buf[:keep])
+				}
+				st.Bytes += int64(n)
+				st.Truncated = st.Bytes > limit
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	r.pumps = append(r.pumps, p)
+	return write, nil
+}
+
+// finish waits for the end of a stream. Every writer is dead by now, so the
+// bound is for the kernel's sake only.
+func (p *pump) finish(ctx context.Context) {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		_ = p.read.SetReadDeadline(time.Now())
+		<-p.done
+	}
+	p.read.Close()
+}

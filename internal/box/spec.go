@@ -1,0 +1,126 @@
+// Package box is the contract between what judges a step and what builds its
+// box: the description of a box (Spec), what an engine must do (Engine), what
+// was measured while a step ran (Evidence), and the one place that turns
+// measurements into a verdict (Classify).
+//
+// It refuses to guess. A fact that nobody measured is absent from Evidence, and
+// an absent fact never becomes a fault or a pass: it becomes "no verdict".
+package box
+
+import "net/netip"
+
+// Paths inside every box, whichever engine built it.
+const (
+	// WorkspaceTarget is where the caller's workspace appears.
+	WorkspaceTarget = "/workspace"
+	// StepDir holds what the box needs of ours: the script, the home folder.
+	// It is read-only apart from HomeTarget.
+	StepDir = "/step"
+	// HomeTarget is the box's HOME: an empty tmpfs, outside any real home.
+	HomeTarget = StepDir + "/home"
+	// InitTarget is the program that runs as the box's first process.
+	InitTarget = StepDir + "/init"
+	// ControlTarget is the socket the first process reports on, for an engine
+	// that cannot hand a descriptor over. It is gone before the step starts.
+	ControlTarget = StepDir + "/control"
+	// ProxyPort is the port on the box's own loopback where the egress proxy
+	// answers. The address belongs to the box's network namespace alone.
+	ProxyPort = 3128
+)
+
+// Default sizes, in bytes. All of them count as the box's memory.
+const (
+	DefaultTmpBytes  = 64 << 20
+	DefaultHomeBytes = 64 << 20
+	DefaultShmBytes  = 64 << 20
+)
+
+// Network says what a box can reach. The zero value is nothing at all.
+type Network int
+
+const (
+	// NetworkNone is a network namespace with nothing but loopback.
+	NetworkNone Network = iota
+	// NetworkAllowlist is the same namespace plus our proxy on loopback.
+	NetworkAllowlist
+	// NetworkHost is the host's own network, its loopback included.
+	NetworkHost
+)
+
+// String gives the word the report uses.
+func (n Network) String() string {
+	switch n {
+	case NetworkAllowlist:
+		return "allowlist"
+	case NetworkHost:
+		return "host"
+	}
+	return "none"
+}
+
+// RootKind says where a box's root file system comes from.
+type RootKind int
+
+const (
+	// RootHost shows the runner's own tools, read-only, and nothing secret.
+	RootHost RootKind = iota
+	// RootDir is a folder with a root file system in it.
+	RootDir
+)
+
+// Root is a box's root file system. Dir is set for RootDir only.
+type Root struct {
+	Kind RootKind
+	Dir  string
+}
+
+// Mount binds a host path into a box.
+type Mount struct {
+	Source, Target string // absolute; Source is a real path, checked by steps
+	ReadOnly       bool
+}
+
+// Tmpfs is a file system in memory, counted as the box's memory.
+type Tmpfs struct {
+	Target string
+	Bytes  int64
+}
+
+// Script is a program text handed to an interpreter. It is run from a
+// read-only file in StepDir, never from the workspace and never through argv,
+// whose items the kernel cuts off at 128 KiB.
+type Script struct {
+	Name string // file name in StepDir, such as "script.sh"
+	Text string
+}
+
+// Spec is all an engine needs to know to build one box. Every field has its
+// final value: an engine fills in nothing.
+type Spec struct {
+	ID        string   // the step's id; it names folders and the host name
+	Argv      []string // what the first process starts; Argv[0] is looked up on the box's PATH
+	Env       []string // the whole environment of the step, "K=V"
+	Workdir   string   // absolute, inside the box
+	Script    *Script  // nil for a command
+	Root      Root
+	Toolchain []string // host folders shown read-only at the same path (RootHost only)
+	Workspace string   // real host path bound read-write at WorkspaceTarget
+	Mounts    []Mount
+	Tmpfs     []Tmpfs // /tmp and HomeTarget are in here, with their sizes
+	ShmBytes  int64
+	Network   Network
+	// Listen are places in the box's network, besides the proxy, where the way
+	// out is found; Addrs are addresses that its loopback must have for that, and
+	// Hosts are lines for its hosts file.
+	Listen  []netip.AddrPort
+	Addrs   []netip.Addr
+	Hosts   []string
+	CapDrop []string // names without CAP_, or ALL
+	Profile string   // securityProfile: "" or "untrusted"
+
+	MemoryBytes   int64 // 0: no cap asked for
+	Pids          int64 // 0: no cap asked for
+	CPUs          float64
+	TimeoutS      float64
+	RequireLimits bool
+}

@@ -1,0 +1,26 @@
+// Package boxinit is the first process of every box, whichever engine built
+// it, and the words it exchanges with us.
+//
+// The first process starts the step, reads its true wait status and reports
+// it: the only report of a step's end that the step cannot write itself. Code
+// in the box can neither signal it (the kernel drops signals to a process 1
+// that has no handler for them), nor look into it (it is not dumpable), nor
+// outlive it (the kernel ends a process namespace with its process 1).
+//
+// The conversation, over one stream socket, frames of JSON with descriptors
+// attached (see wire.go):
+//
+//	we    Prepare{ProxyPort}
+//	init  Ready{}              + the listening socket of the proxy, if asked for
+//	we    Start{argv, ...}     + stdin, stdout, stderr of the step
+//	init  Filtered{}           + the seccomp listener, if a filter was given
+//	init  Started{} or Failed{}
+//	init  Exited{status}
+//
+// When our end of the socket closes, for whatever reason, the first process
+// exits and the box is gone: a box never outlives the program that watches it.
+//
+// The proxy's listening socket is made inside the box's network namespace and
+// handed out, so connections from the box are accepted by our own process.
+// There is no relay in the box to kill, to bypass or to copy bytes through.
+package boxinit

@@ -1,0 +1,233 @@
+package boxinit
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxFrame bounds one message: argv and env together are bounded by the
+	// kernel at a quarter of the stack limit, 2 MiB.
+	maxFrame = 16 << 20
+	// maxFDs bounds the descriptors that come with one message.
+	maxFDs = 250 // the kernel takes 253
+)
+
+// Message is one frame. Exactly one field is set.
+type Message struct {
+	Setup    json.RawMessage `json:"setup,omitempty"` // an engine's own
+	Prepare  *Prepare        `json:"prepare,omitempty"`
+	Ready    *Ready          `json:"ready,omitempty"`
+	Start    *Start          `json:"start,omitempty"`
+	Filtered *Filtered       `json:"filtered,omitempty"`
+	Started  *Started        `json:"started,omitempty"`
+	Failed   *Failed         `json:"failed,omitempty"`
+	Exited   *Exited         `json:"exited,omitempty"`
+}
+
+// Prepare asks for all that must be done before the step can be started: the
+// proxy's socket, and that capabilities are given up. Keep lists those, by
+// number, that the step keeps over its own user namespace; usually none.
+// CgroupNS roots the step's view of control groups at its own, where the first
+// process may do so.
+type Prepare struct {
+	ProxyPort int `json:"proxyPort"` // 0: none
+	// Listen are addresses with ports to listen on besides the proxy's. Their
+	// sockets come after the proxy's, in this order.
+	Listen []netip.AddrPort `json:"listen,omitempty"`
+	// Addrs are addresses that loopback must have first.
+	Addrs    []netip.Addr `json:"addrs,omitempty"`
+	Keep     []int        `json:"keep,omitempty"`
+	CgroupNS bool         `json:"cgroupNS,omitempty"`
+}
+
+// Ready says that nothing is left to do but to start the step.
+type Ready struct{}
+
+// Start is the step's command.
+type Start struct {
+	Argv    []string `json:"argv"`
+	Env     []string `json:"env"`
+	Workdir string   `json:"workdir"`
+	Filter  []byte   `json:"filter,omitempty"`
+}
+
+// Filtered comes with the seccomp listener.
+type Filtered struct{}
+
+// Started says that the step's command runs.
+type Started struct {
+	Pid int `json:"pid"` // in the box
+}
+
+// Failed says why a box could not be built or a command not be started.
+type Failed struct {
+	Op    string `json:"op"` // "exec", "workdir" or what was tried
+	Name  string `json:"name"`
+	Errno int    `json:"errno"`
+	Why   string `json:"why"`
+}
+
+func (f *Failed) Error() string { return fmt.Sprintf("%s %s: %s", f.Op, f.Name, f.Why) }
+
+// Exited is the wait status of the step's own process.
+type Exited struct {
+	Status uint32 `json:"status"`
+}
+
+// Send writes one message with descriptors. It keeps them open.
+func Send(fd int, m Message, fds ...int) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("boxinit: encode message: %w", err)
+	}
+	if len(body) > maxFrame {
+		return fmt.Errorf("boxinit: message of %d bytes is over %d", len(body), maxFrame)
+	}
+	head := make([]byte, 4)
+	binary.BigEndian.PutUint32(head, uint32(len(body)))
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	// The descriptors ride on the head, so that they arrive with its first byte.
+	for {
+		n, err := unix.SendmsgN(fd, head, oob, nil, unix.MSG_NOSIGNAL)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("send to the box: %w", err)
+		}
+		if n != len(head) {
+			return errors.New("send to the box: short write of a frame's head")
+		}
+		break
+	}
+	for len(body) > 0 {
+		n, err := unix.SendmsgN(fd, body, nil, nil, unix.MSG_NOSIGNAL)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("send to the box: %w", err)
+		}
+		body = body[n:]
+	}
+	return nil
+}
+
+// Receive reads one message. Descriptors that come with it are close-on-exec
+// and belong to the caller. io.EOF means that the other side is gone.
+func Receive(fd int) (Message, []int, error) {
+	var m Message
+	head := make([]byte, 4)
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
+	var fds []int
+	got := 0
+	for got < len(head) {
+		n, oobn, flags, _, err := unix.Recvmsg(fd, head[got:], oob, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			closeAll(fds)
+			return m, nil, fmt.Errorf("receive from the box: %w", err)
+		}
+		if n == 0 {
+			closeAll(fds)
+			return m, nil, io.EOF
+		}
+		more, err := rights(oob[:oobn])
+		fds = append(fds, more...)
+		if err == nil && flags&unix.MSG_CTRUNC != 0 {
+			err = errors.New("too many descriptors")
+		}
+		if err != nil {
+			closeAll(fds)
+			return m, nil, fmt.Errorf("receive from the box: %w", err)
+		}
+		got += n
+	}
+	size := binary.BigEndian.Uint32(head)
+	if size > maxFrame {
+		closeAll(fds)
+		return m, nil, fmt.Errorf("receive from the box: frame of %d bytes is over %d", size, maxFrame)
+	}
+	body := make([]byte, size)
+	for got := 0; got < len(body); {
+		n, err := unix.Read(fd, body[got:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n == 0 {
+			closeAll(fds)
+			if err == nil {
+				err = io.ErrUnexpectedEOF
+			}
+			return m, nil, fmt.Errorf("receive from the box: %w", err)
+		}
+		got += n
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		closeAll(fds)
+		return m, nil, fmt.Errorf("receive from the box: %w", err)
+	}
+	return m, fds, nil
+}
+
+func rights(oob []byte) ([]int, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for i := range msgs {
+		if msgs[i].Header.Level != unix.SOL_SOCKET || msgs[i].Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		more, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			return fds, err
+		}
+		fds = append(fds, more...)
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// Fail turns an error into the message that reports it.
+func Fail(op, name string, err error) Message {
+	f := &Failed{Op: op, Name: name, Why: err.Error()}
+	var en syscall.Errno
+	if errors.As(err, &en) {
+		f.Errno = int(en)
+		f.Why = en.Error()
+	}
+	return Message{Failed: f}
+}
+
+// Pair makes a connected pair of stream sockets, both close-on-exec.
+func Pair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make control socket: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
+}

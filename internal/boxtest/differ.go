@@ -1,0 +1,77 @@
+package boxtest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+)
+
+// Differences is what one engine cannot show or do, and the only way in which
+// its facts may differ from those of another. The zero value is no difference.
+type Differences struct {
+	// ChildEscapes: a forbidden system call of a process that the step's own
+	// process started is stopped, and not seen.
+	ChildEscapes bool
+	// EscapeNames: which call it was, and of which program, is not known.
+	EscapeNames bool
+	// SentSIGSYS: a SIGSYS that the step sends itself looks like an escape.
+	SentSIGSYS bool
+	// ProcShown lists files of /proc that tell of the host's hardware and are
+	// not masked. They can be read, no more.
+	ProcShown []string
+	// SysShown: /sys and a control group of the box can be looked at in some
+	// boxes, and not changed.
+	SysShown bool
+}
+
+// table is the published table. An engine without a row has no difference.
+var table = []struct {
+	engine string
+	Differences
+}{
+	{"native", Differences{}},
+	{"kern", Differences{ChildEscapes: true, EscapeNames: true, SentSIGSYS: true, ProcShown: []string{"/proc/interrupts"}, SysShown: true}},
+}
+
+func differences(engine string) Differences {
+	for _, row := range table {
+		if row.engine == engine {
+			return row.Differences
+		}
+	}
+	return Differences{}
+}
+
+// published are the words by which an engine has to own up to a difference in
+// box.Info.Unobserved, which ends up in the report of every step.
+func (d Differences) published() map[string]bool {
+	return map[string]bool{
+		string(box.EscapeBlocked): d.ChildEscapes || d.EscapeNames || d.SentSIGSYS,
+	}
+}
+
+// unpublished lists the differences that the report does not tell of, and the
+// confessions that no row here bears out.
+func unpublished(d Differences, info box.Info) []string {
+	var wrong []string
+	told := map[string]bool{}
+	for _, line := range info.Unobserved {
+		fault, _, _ := strings.Cut(line, ":")
+		if _, ok := box.Kind(box.FaultType(fault)); !ok {
+			wrong = append(wrong, fmt.Sprintf("unobserved: %q does not begin with a fault type", line))
+		}
+		told[fault] = true
+	}
+	for fault, differs := range d.published() {
+		if differs && !told[fault] {
+			wrong = append(wrong, fmt.Sprintf("engine %s may not see %s and does not say so in Info().Unobserved", info.Name, fault))
+		}
+	}
+	for fault := range told {
+		if !d.published()[fault] {
+			wrong = append(wrong, fmt.Sprintf("engine %s says that it may not see %s; the table of differences says it does", info.Name, fault))
+		}
+	}
+	return wrong
+}

@@ -1,0 +1,188 @@
+package boxtest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/probe"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+)
+
+// proxyAddr is where the proxy answers in a box.
+var proxyAddr = fmt.Sprintf("127.0.0.1:%d", box.ProxyPort)
+
+// get is a plain request through the proxy.
+func get(host, path string) probe.Op { return probe.Do("send", proxyAddr, request(host, path)) }
+
+func request(host, path string) string {
+	return "GET http://" + host + path + " HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n"
+}
+
+// connect asks the proxy for a tunnel.
+func connect(to string) probe.Op {
+	return probe.Do("send", proxyAddr, "CONNECT "+to+" HTTP/1.1\r\nHost: "+to+"\r\n\r\n")
+}
+
+// asking runs the probe in a box with a proxy.
+func (s *suite) asking(t testing.TB, w *world, ops ...probe.Op) result {
+	t.Helper()
+	j := s.probing(t, ops...)
+	j.Network, j.proxy = box.NetworkAllowlist, w.proxy
+	j.Env = append(j.Env, egress.Environ(box.ProxyPort)...)
+	return s.run(t, j)
+}
+
+// egressFacts are about the proxy as the box has it. What the proxy makes of
+// requests is tested where it lives.
+func (s *suite) egressFacts(t *testing.T) {
+	t.Run("a listed name is reached through the proxy, an unlisted one is egress_denied", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "good.test")
+		a := s.asking(t, w, get("good.test", "/a")).answers(t, 1)
+		if !strings.Contains(a[0].Text, "200 OK") || !strings.Contains(a[0].Text, "hello from good.test") {
+			t.Errorf("a listed name: %s", tell(a[0]))
+		}
+		if got := w.count("good.test"); fmt.Sprint(got) != "map[allowed:1]" {
+			t.Errorf("the ledger has %v", got)
+		}
+		w = newWorld(t, "good.test")
+		r := s.asking(t, w, get("evil.test", "/secret"))
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		mentions(t, r, "evil.test")
+		if n := len(w.evil.requests()) + len(w.lookedUp()); n != 0 {
+			t.Errorf("a denied request came to %d look-ups and requests", n)
+		}
+	})
+
+	t.Run("a proxy-aware program of the host gets through", func(t *testing.T) {
+		t.Parallel()
+		Need(t, "curl")
+		w := newWorld(t, "good.test")
+		j := s.shell(t, "curl -sS http://good.test/c")
+		j.Network, j.proxy = box.NetworkAllowlist, w.proxy
+		j.Env = append(j.Env, egress.Environ(box.ProxyPort)...)
+		r := s.run(t, j)
+		r.passed(t)
+		if r.stdout != "hello from good.test" {
+			t.Errorf("curl: %s", r.describe())
+		}
+	})
+
+	t.Run("A8 C28 E60 an allowed name cannot be pinned to another address, nor an address asked for", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "good.test", "inside.test")
+		evil := w.evil.server.Listener.Addr().String()
+		pinned := "GET http://" + evilAddr + "/ HTTP/1.1\r\nHost: good.test\r\n\r\n"
+		r := s.asking(t, w, probe.Do("send", proxyAddr, pinned), connect(evilAddr+":443"), connect("169.254.169.254:80"), connect("[fd00:ec2::254]:80"),
+			get("metadata.google.internal", "/"), get("inside.test", "/"), connect(evil), probe.Do("connect", "tcp", evil))
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		a := parse(t, r.stdout)
+		for i := range 7 {
+			if strings.Contains(a[i].Text, " 200 ") || a[i].Text == "" {
+				t.Errorf("request %d: %s", i, tell(a[i]))
+			}
+		}
+		wantErr(t, "connect to the evil sink", a[7], "ECONNREFUSED")
+		if got := w.evil.requests(); len(got) != 0 {
+			t.Errorf("the evil sink got %q", got)
+		}
+		for host, want := range map[string]string{"169.254.169.254": "denied:metadata", "metadata.google.internal": "denied:metadata", "inside.test": "denied:self"} {
+			if got := w.count(host); got[want] == 0 && got["denied:non_public"] == 0 {
+				t.Errorf("the ledger has %v of %s, want %s", got, host, want)
+			}
+		}
+	})
+
+	t.Run("A15 a proxy that stops is egress_lost and leaves no network", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "good.test", stopName)
+		r := s.asking(t, w, get("good.test", "/before"), get(stopName, "/"), probe.Do("sleep", "200"), probe.Do("connect", "tcp", proxyAddr),
+			get("good.test", "/after"), probe.Do("connect", "tcp", "192.0.2.1:80"), probe.Do("connect", "tcp", w.good.server.Listener.Addr().String()))
+		r.exited(t, 0)
+		r.faulted(t, box.EgressLost)
+		a := parse(t, r.stdout)
+		if !strings.Contains(a[0].Text, "200 OK") {
+			t.Errorf("control: before, the name is reached: %s", tell(a[0]))
+		}
+		wantErr(t, "connect to the proxy afterwards", a[3], "ECONNREFUSED", "ECONNRESET")
+		if strings.Contains(a[4].Text, "200 OK") {
+			t.Errorf("a request afterwards: %s", tell(a[4]))
+		}
+		wantErr(t, "connect past the proxy afterwards", a[5], unreachable...)
+		wantErr(t, "connect to the origin afterwards", a[6], "ECONNREFUSED")
+		if got := w.good.requests(); len(got) != 1 {
+			t.Errorf("the origin got %q", got)
+		}
+	})
+
+	t.Run("A15 killing all of the box's processes does not open the network", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "good.test")
+		a := s.asking(t, w, probe.Do("kill everybody"), get("good.test", "/"), probe.Do("connect", "tcp", "192.0.2.1:80")).answers(t, 3)
+		if !strings.Contains(a[1].Text, "200 OK") {
+			t.Errorf("the proxy is gone: %s", tell(a[1]))
+		}
+		wantErr(t, "connect past the proxy", a[2], unreachable...)
+	})
+
+	t.Run("A17 a connection ends with the step that opened it", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "good.test")
+		r := s.asking(t, w, probe.Do("send and leave", proxyAddr, request("good.test", "/slow"), "200"))
+		r.exited(t, 0)
+		if got := w.good.requests(); len(got) != 1 {
+			t.Fatalf("control: the origin got %q", got)
+		}
+		select {
+		case <-w.good.gone:
+		case <-time.After(2 * time.Second):
+			t.Error("the connection to the origin is still open after the step")
+		}
+	})
+
+	t.Run("K134 a denial in the last moment before the end is on record", func(t *testing.T) {
+		t.Parallel()
+		for range 3 {
+			w := newWorld(t, "good.test")
+			r := s.asking(t, w, probe.Do("send and leave", proxyAddr, request("evil.test", "/")), probe.Do("exit", "0"))
+			r.exited(t, 0)
+			r.faulted(t, box.EgressDenied)
+			if got := w.count("evil.test"); fmt.Sprint(got) != "map[denied:no_rule:1]" {
+				t.Errorf("the ledger has %v", got)
+			}
+		}
+		// One that is judged only after the step has ended.
+		slow := newWorld(t, "slow.test")
+		s.asking(t, slow, probe.Do("send and leave", proxyAddr, request("slow.test", "/"))).faulted(t, box.EgressDenied)
+		if got := slow.count("slow.test"); fmt.Sprint(got) != "map[denied:non_public:1]" {
+			t.Errorf("the ledger has %v of a name that is slow to look up", got)
+		}
+		// So many that some lie unread when the step has ended.
+		w := newWorld(t, "good.test")
+		r := s.asking(t, w, probe.Do("flood and leave", proxyAddr, request("evil.test", "/"), "150"))
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		if got := w.count("evil.test"); fmt.Sprint(got) != "map[denied:no_rule:150]" {
+			t.Errorf("the ledger has %v, want 150 denials", got)
+		}
+	})
+
+	t.Run("K131 K133 every one of many denials is counted", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "good.test")
+		r := s.asking(t, w, probe.Do("ask many", proxyAddr, "300"))
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		if a := parse(t, r.stdout); a[0].N != 300 {
+			t.Errorf("control: %d of 300 requests were answered", a[0].N)
+		}
+		if len(r.Evidence.Denied) != 300 || len(r.Events) != 300 {
+			t.Errorf("%d denials and %d events, want 300", len(r.Evidence.Denied), len(r.Events))
+		}
+	})
+}

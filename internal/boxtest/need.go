@@ -1,0 +1,310 @@
+package boxtest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
+)
+
+// Require is the variable that names the needs, separated by commas, without
+// which tests fail instead of being skipped. CI sets it: a test that is skipped
+// there tests nothing, and nobody would see.
+const Require = "BOX_REQUIRE"
+
+// need is something that a host may lack. Its probe does the thing and says
+// why it cannot be done.
+type need struct {
+	name  string
+	probe func() error
+}
+
+// needs is every reason there is to skip a test.
+var needs = []need{
+	{"root", func() error {
+		if uid := os.Geteuid(); uid != 0 {
+			return fmt.Errorf("we are user %d", uid)
+		}
+		return nil
+	}},
+	{"normal user", func() error {
+		if os.Geteuid() == 0 {
+			return errors.New("we are root")
+		}
+		return nil
+	}},
+	{"userns", inChild("userns")},
+	{"overlay", inChild("overlay")},
+	{"seccomp", inChild("seccomp")},
+	{"idmap", mapIDs},
+	{"limits", makeGroup},
+	{"kern", runKern},
+	{"python3", func() error { return runs(boxPath, "python3", "-c", "import threading, subprocess") }},
+	{"setid", tempAllows("nosuid", unix.ST_NOSUID)},
+	{"devices", tempAllows("nodev", unix.ST_NODEV)},
+	{"curl", func() error { return runs(boxPath, "curl", "--version") }},
+	{"cpu", shareCPU},
+	{"address", func() error {
+		if hostAddress() == "" {
+			return errors.New("this machine has no address but loopback")
+		}
+		return nil
+	}},
+	{"ipv6", func() error {
+		l, err := net.Listen("tcp", "[::1]:0")
+		if err == nil {
+			l.Close()
+		}
+		return err
+	}},
+}
+
+// Need skips the test, with the probe's reason, on a host that lacks one of
+// these. It fails the test if BOX_REQUIRE names the need, or nobody knows it.
+// It is the only way to skip.
+func Need(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		i := slices.IndexFunc(needs, func(n need) bool { return n.name == name })
+		if i < 0 {
+			t.Fatalf("boxtest: no need is called %q", name)
+		}
+		err := probed(i)
+		if err == nil {
+			continue
+		}
+		if slices.Contains(strings.Split(os.Getenv(Require), ","), name) {
+			t.Fatalf("%s requires %s, which this host lacks: %v", Require, name, err)
+		}
+		t.Skipf("needs %s: %v", name, err)
+	}
+}
+
+// answers are what the probes of this process said. They are kept no longer: a
+// file would outlive the host it speaks of.
+var answers struct {
+	sync.Mutex
+	of map[int]error
+}
+
+func probed(i int) error {
+	answers.Lock()
+	defer answers.Unlock()
+	err, done := answers.of[i]
+	if !done {
+		err = needs[i].probe()
+		if answers.of == nil {
+			answers.of = map[int]error{}
+		}
+		answers.of[i] = err
+	}
+	return err
+}
+
+const (
+	needArg  = "boxtest-need"
+	needDone = "boxtest-need: it works"
+)
+
+// isNeed recognizes a probe that has to be a process of its own. The arguments
+// before it keep a test binary that does not know it from running its tests.
+func isNeed(args []string) bool { return len(args) == 4 && args[2] == needArg }
+
+func inChild(name string) func() error {
+	return func() error {
+		cmd := exec.Command("/proc/self/exe", "-test.run=^$", needArg, name)
+		cmd.Env = []string{}
+		if name != "seccomp" {
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+				UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+				GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+				Credential:  &syscall.Credential{NoSetGroups: true},
+			}
+		}
+		out, err := cmd.CombinedOutput()
+		text := strings.TrimSpace(string(out))
+		switch {
+		case err != nil && text != "":
+			return errors.New(text)
+		case err != nil:
+			return err
+		case text != needDone:
+			return fmt.Errorf("boxtest: bug: TestMain of this package does not ask boxtest.IsChild (%q)", text)
+		}
+		return nil
+	}
+}
+
+// tryNeed does the thing, in a process made for it.
+func tryNeed(name string) {
+	var err error
+	switch name {
+	case "userns":
+		if os.Getuid() != 0 {
+			err = fmt.Errorf("the id map does not hold: uid %d", os.Getuid())
+		}
+	case "overlay":
+		err = mountOverlay()
+	case "seccomp":
+		err = installFilter()
+	default:
+		err = errors.New("no such probe")
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(needDone)
+}
+
+func mountOverlay() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("box", "/tmp", "tmpfs", 0, "size=1m"); err != nil {
+		return fmt.Errorf("mount a tmpfs: %w", err)
+	}
+	for _, d := range []string{"lower", "upper", "work", "at"} {
+		if err := os.Mkdir(filepath.Join("/tmp", d), 0o755); err != nil {
+			return err
+		}
+	}
+	err := unix.Mount("box", "/tmp/at", "overlay", 0, "lowerdir=/tmp/lower,upperdir=/tmp/upper,workdir=/tmp/work,userxattr")
+	if err != nil {
+		return fmt.Errorf("mount an overlay in a user namespace: %w", err)
+	}
+	return os.WriteFile("/tmp/at/x", nil, 0o600)
+}
+
+func installFilter() error {
+	runtime.LockOSThread()
+	p, err := seccomp.Compile(runtime.GOARCH, seccomp.Options{})
+	if err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	listener, err := seccomp.Install(p.Raw())
+	if err != nil {
+		return err
+	}
+	return unix.Close(listener)
+}
+
+func mapIDs() error {
+	if os.Geteuid() != 0 {
+		return errors.New("only root can map the ids of a mount")
+	}
+	dir, err := os.MkdirTemp("", "boxtest-idmap-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var m idmap.Mapper
+	defer m.Close()
+	ns, err := m.For(dir)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("open_tree: %w", err)
+	}
+	defer unix.Close(fd)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns)}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return fmt.Errorf("map the ids of a mount of %s: %w", os.TempDir(), err)
+	}
+	return nil
+}
+
+func makeGroup() error {
+	m, err := limits.Open(limits.Config{RunID: runID()})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	g, err := m.New("need", limits.Caps{MemoryBytes: 64 << 20, Pids: 16})
+	if err != nil {
+		return err
+	}
+	return g.Close()
+}
+
+func shareCPU() error {
+	m, err := limits.Open(limits.Config{RunID: runID()})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	g, err := m.New("need", limits.Caps{CPUs: 0.5})
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(g.Enforced(), "cpu") {
+		err = errors.New("no control group here shares out CPU time")
+	}
+	return errors.Join(err, g.Close())
+}
+
+// tempAllows says whether the folder for temporary files is mounted without a
+// flag, under which a control outside the box could not work.
+func tempAllows(name string, flag int64) func() error {
+	return func() error {
+		var st unix.Statfs_t
+		if err := unix.Statfs(os.TempDir(), &st); err != nil {
+			return err
+		}
+		if int64(st.Flags)&flag != 0 {
+			return fmt.Errorf("%s is mounted %s", os.TempDir(), name)
+		}
+		return nil
+	}
+}
+
+// runKern asks for the program only; whether it is one to be trusted is for
+// its engine to say.
+func runKern() error {
+	bin := os.Getenv("KERN_BIN")
+	if bin == "" {
+		var err error
+		if bin, err = exec.LookPath("kern"); err != nil {
+			return errors.New("KERN_BIN names no kern and there is none on PATH; `untrusted-steps kern install` gets one")
+		}
+	}
+	out, err := exec.Command(bin, "--version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s --version: %w", bin, err)
+	}
+	if !strings.HasPrefix(string(out), "kern ") {
+		return fmt.Errorf("%s is not kern: it calls itself %.40q", bin, out)
+	}
+	return nil
+}
+
+// runs starts a program of the folders that every box of ours has on its PATH.
+func runs(path []string, name string, args ...string) error {
+	for _, dir := range path {
+		p := filepath.Join(dir, name)
+		if _, err := os.Stat(p); err == nil {
+			return exec.Command(p, args...).Run()
+		}
+	}
+	return fmt.Errorf("%s is not in %s", name, strings.Join(path, ", "))
+}

@@ -1,0 +1,151 @@
+package boxtest
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/probe"
+	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
+)
+
+func TestMain(m *testing.M) {
+	if IsChild(os.Args) {
+		Child(os.Args)
+	}
+	os.Exit(m.Run())
+}
+
+// recorder is a test that writes down how it was ended.
+type recorder struct {
+	testing.TB
+	said string
+}
+
+func (r *recorder) Helper() {}
+func (r *recorder) Skipf(format string, a ...any) {
+	r.said = "skip: " + fmt.Sprintf(format, a...)
+	runtime.Goexit()
+}
+func (r *recorder) Fatalf(format string, a ...any) {
+	r.said = "fatal: " + fmt.Sprintf(format, a...)
+	runtime.Goexit()
+}
+
+// askNeed runs Need on a test that is nobody's.
+func askNeed(t *testing.T, names ...string) string {
+	r := &recorder{TB: t}
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		Need(r, names...)
+	}()
+	<-done
+	return r.said
+}
+
+func TestNeed(t *testing.T) {
+	lacking, there := "root", "normal user"
+	if os.Geteuid() == 0 {
+		lacking, there = there, lacking
+	}
+	t.Setenv(Require, "")
+	for _, tc := range []struct {
+		sentence, require string
+		names             []string
+		want              string
+	}{
+		{"a need that is met lets the test run", "", []string{there}, ""},
+		{"a need that is not met skips the test with the probe's reason", "", []string{lacking}, "skip: needs " + lacking + ": we are "},
+		{"the first that is not met is named", "", []string{there, lacking}, "skip: needs " + lacking},
+		{"a need that is required and not met fails the test", "userns," + lacking, []string{lacking}, "fatal: BOX_REQUIRE requires " + lacking},
+		{"another need being required does not", "userns", []string{lacking}, "skip: "},
+		{"part of a required name does not", lacking + "s", []string{lacking}, "skip: "},
+		{"an unknown need fails the test", "", []string{"magic"}, `fatal: boxtest: no need is called "magic"`},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			t.Setenv(Require, tc.require)
+			got := askNeed(t, tc.names...)
+			if !strings.HasPrefix(got, tc.want) || tc.want == "" && got != "" {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A probe that did nothing would let every test run, or none.
+func TestEveryNeedIsProbed(t *testing.T) {
+	seen := map[string]bool{}
+	for i, n := range needs {
+		if seen[n.name] {
+			t.Errorf("two needs are called %s", n.name)
+		}
+		seen[n.name] = true
+		err := probed(i)
+		t.Logf("%s: %v", n.name, err)
+		if err != nil && strings.Contains(err.Error(), "boxtest: bug") {
+			t.Errorf("%s: %v", n.name, err)
+		}
+	}
+	for _, n := range []string{"root", "userns", "overlay", "seccomp", "idmap", "limits", "kern"} {
+		if !seen[n] {
+			t.Errorf("there is no need called %s", n)
+		}
+	}
+}
+
+// The probe's list of escapes was written down apart from the product's; they
+// have to come to the same calls.
+func TestTheProbeKnowsEveryEscape(t *testing.T) {
+	want, got := seccomp.EscapeCalls(), probe.Escapes()
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("escapes of the product and of the probe (-want +got):\n%s", diff)
+	}
+	if len(got) != 24 {
+		t.Errorf("%d escapes, want 24", len(got))
+	}
+}
+
+func TestDifferencesArePublished(t *testing.T) {
+	escapes := Differences{ChildEscapes: true}
+	for _, tc := range []struct {
+		sentence   string
+		differ     Differences
+		unobserved []string
+		want       string // part of the one complaint
+	}{
+		{"no difference and nothing confessed", Differences{}, nil, ""},
+		{"a difference that is told", escapes, []string{"escape_blocked: in a child"}, ""},
+		{"a difference that is not told", escapes, nil, "does not say so"},
+		{"a difference told as another fault", Differences{}, []string{"oom: never"}, "the table of differences says it does"},
+		{"a confession without a difference", Differences{}, []string{"escape_blocked: in a child"}, "the table of differences says it does"},
+		{"what can be seen of /proc is no fault", Differences{ProcShown: []string{"/proc/interrupts"}}, nil, ""},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			got := unpublished(tc.differ, box.Info{Name: "e", Unobserved: tc.unobserved})
+			if tc.want == "" && len(got) == 0 {
+				return
+			}
+			if len(got) != 1 || tc.want == "" || !strings.Contains(got[0], tc.want) {
+				t.Errorf("got %q, want one that contains %q", got, tc.want)
+			}
+		})
+	}
+	if got := unpublished(escapes, box.Info{Unobserved: []string{"escape_blocked: x", "words"}}); len(got) != 2 {
+		t.Errorf("a line without a fault type: got %q, want two complaints", got)
+	}
+	if diff := cmp.Diff(Differences{}, differences("native")); diff != "" {
+		t.Errorf("native has differences: %s", diff)
+	}
+	if diff := cmp.Diff(Differences{}, differences("unheard-of")); diff != "" {
+		t.Errorf("an engine without a row has differences: %s", diff)
+	}
+}

@@ -1,0 +1,55 @@
+package gha
+
+import (
+	"errors"
+	"strings"
+)
+
+// Inputs are the inputs of the action as the workflow gave them; empty where it
+// gave none. None of them has been checked.
+type Inputs struct {
+	File      string // a steps file
+	Steps     string // or the steps themselves, as YAML
+	Workspace string
+	Engine    string
+	Jobs      string
+	Out       string
+}
+
+// inputPrefix is what action.yml puts before an input's name. A composite action
+// must hand its inputs on itself, and through variables: written into a script,
+// an input would be run.
+const inputPrefix = "UNTRUSTED_STEPS_"
+
+// Inputs reads the inputs from the variables that action.yml sets, else from
+// those that a runner sets.
+func (e Env) Inputs() (Inputs, error) {
+	a := e.action()
+	get := func(name string) string {
+		if v := strings.TrimSpace(e.Getenv(inputPrefix + strings.ToUpper(name))); v != "" {
+			return v
+		}
+		return a.GetInput(name)
+	}
+	in := Inputs{
+		File:      get("file"),
+		Workspace: get("workspace"),
+		Engine:    get("engine"),
+		Jobs:      get("jobs"),
+		Out:       get("out"),
+	}
+	// Not trimmed: the spaces before the first line of YAML are part of it.
+	for _, name := range []string{inputPrefix + "STEPS", "INPUT_STEPS"} {
+		if v := e.Getenv(name); strings.TrimSpace(v) != "" {
+			in.Steps = v
+			break
+		}
+	}
+	switch {
+	case in.File != "" && in.Steps != "":
+		return Inputs{}, errors.New("the inputs file and steps are both set; give one of them")
+	case in.File == "" && in.Steps == "":
+		return Inputs{}, errors.New("neither of the inputs file and steps is set; name a steps file in file, or write the list in steps")
+	}
+	return in, nil
+}

@@ -1,0 +1,232 @@
+package gha
+
+import (
+	"io"
+	"strings"
+)
+
+// Masked stands where a secret's value stood.
+const Masked = "***"
+
+// MinSecret is the shortest text that is masked. Taking out shorter ones, such
+// as the value 1, would ruin every line and protect nothing.
+const MinSecret = 4
+
+// Masker finds the values of secrets in text. It is safe for concurrent use,
+// and nil masks nothing.
+//
+// It is an automaton over all values at once: its state is how much of which
+// value the last bytes could be the beginning of, which is exactly what a
+// stream must hold back. Its time does not depend on the number of values.
+//
+// It does not find a value in another spelling: base64, reversed, or one letter
+// per line. Whoever runs untrusted code with a secret has given it away.
+type Masker struct {
+	nodes []maskNode
+	edges map[maskEdge]int32
+	root  [256]int32
+}
+
+type maskNode struct {
+	fail  int32
+	depth int32 // bytes from the root
+	found int32 // length of the longest value that ends here, or 0
+	inner bool  // some value goes on from here
+}
+
+type maskEdge struct {
+	node int32
+	b    byte
+}
+
+// NewMasker looks for the values given, and for each line of a value of several
+// lines, since output seldom keeps line ends as they were.
+func NewMasker(values ...string) *Masker {
+	m := &Masker{nodes: make([]maskNode, 1), edges: map[maskEdge]int32{}}
+	for _, v := range values {
+		m.add(v)
+		if lines := strings.FieldsFunc(v, func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) > 1 || strings.TrimSpace(v) != v {
+			for _, line := range lines {
+				m.add(line)
+				m.add(strings.TrimSpace(line))
+			}
+		}
+	}
+	m.link()
+	return m
+}
+
+func (m *Masker) add(value string) {
+	if len(value) < MinSecret {
+		return
+	}
+	var at int32
+	for i := 0; i < len(value); i++ {
+		e := maskEdge{at, value[i]}
+		next, ok := m.edges[e]
+		if !ok {
+			next = int32(len(m.nodes))
+			m.nodes = append(m.nodes, maskNode{depth: int32(i + 1)})
+			m.edges[e] = next
+			m.nodes[at].inner = true
+			if at == 0 {
+				m.root[value[i]] = next
+			}
+		}
+		at = next
+	}
+	m.nodes[at].found = int32(len(value))
+}
+
+// link sets each node's fail: the longest other beginning that the same bytes
+// end with. Nodes are visited by depth, as fail leads to a lesser one.
+func (m *Masker) link() {
+	byDepth := make([][]maskEdge, 1)
+	for e, to := range m.edges {
+		d := int(m.nodes[to].depth)
+		for len(byDepth) <= d {
+			byDepth = append(byDepth, nil)
+		}
+		byDepth[d] = append(byDepth[d], e)
+	}
+	for _, level := range byDepth {
+		for _, e := range level {
+			to := m.edges[e]
+			n := &m.nodes[to]
+			if e.node != 0 {
+				n.fail = m.next(m.nodes[e.node].fail, e.b)
+			}
+			n.found = max(n.found, m.nodes[n.fail].found)
+		}
+	}
+}
+
+func (m *Masker) next(at int32, b byte) int32 {
+	for at != 0 {
+		if to, ok := m.edges[maskEdge{at, b}]; ok {
+			return to
+		}
+		at = m.nodes[at].fail
+	}
+	return m.root[b]
+}
+
+// Mask replaces every value in a text that is complete.
+func (m *Masker) Mask(text string) string {
+	if m == nil || len(m.nodes) == 1 {
+		return text
+	}
+	s := masking{m: m}
+	return string(s.end(s.push(make([]byte, 0, len(text)), []byte(text))))
+}
+
+// masking is a masker's place in one stream.
+type masking struct {
+	m    *Masker
+	at   int32
+	held []byte // the bytes that may still turn out to be part of a value
+	hide []bool // which of them already are
+	mark bool   // the last thing given out was Masked
+}
+
+// push takes in bytes and appends to dst what is settled.
+func (s *masking) push(dst, p []byte) []byte {
+	if s.m == nil || len(s.m.nodes) == 1 {
+		return append(dst, p...)
+	}
+	for i := 0; i < len(p); {
+		if s.at == 0 && len(s.held) == 0 {
+			j := i
+			for j < len(p) && s.m.root[p[j]] == 0 {
+				j++
+			}
+			if j > i {
+				dst, s.mark, i = append(dst, p[i:j]...), false, j
+				continue
+			}
+		}
+		s.held, s.hide = append(s.held, p[i]), append(s.hide, false)
+		s.at = s.m.next(s.at, p[i])
+		i++
+		n := s.m.nodes[s.at]
+		for k := len(s.hide) - int(n.found); k < len(s.hide); k++ {
+			s.hide[k] = true
+		}
+		if !n.inner && s.at != 0 { // nothing longer can come
+			s.at = n.fail
+		}
+		dst = s.give(dst, len(s.held)-int(s.m.nodes[s.at].depth))
+	}
+	return dst
+}
+
+// end appends to dst what was held back: no more bytes will come.
+func (s *masking) end(dst []byte) []byte {
+	dst = s.give(dst, len(s.held))
+	s.at, s.mark = 0, false
+	return dst
+}
+
+func (s *masking) give(dst []byte, n int) []byte {
+	for k := range n {
+		switch {
+		case !s.hide[k]:
+			dst, s.mark = append(dst, s.held[k]), false
+		case !s.mark: // values that touch or overlap become one mark
+			dst, s.mark = append(dst, Masked...), true
+		}
+	}
+	s.held, s.hide = s.held[n:], s.hide[n:]
+	if len(s.held) == 0 {
+		s.held, s.hide = s.held[:0:0], s.hide[:0:0]
+	}
+	return dst
+}
+
+// MaskWriter masks a stream on its way to a file. A value is found wherever the
+// writes happen to be cut; less than the longest value is held back for that,
+// and only while the last bytes could be the beginning of one.
+type MaskWriter struct {
+	w   io.Writer
+	s   masking
+	buf []byte
+}
+
+// NewMaskWriter writes to w what m lets through. It is for one stream.
+func NewMaskWriter(w io.Writer, m *Masker) *MaskWriter {
+	return &MaskWriter{w: w, s: masking{m: m}}
+}
+
+// Write masks p. It reports all of p as written unless the writer below fails.
+func (w *MaskWriter) Write(p []byte) (int, error) {
+	w.buf = w.s.push(w.buf[:0], p)
+	if len(w.buf) > 0 {
+		if _, err := w.w.Write(w.buf); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// Close writes what was held back. The writer below stays open.
+func (w *MaskWriter) Close() error {
+	w.buf = w.s.end(w.buf[:0])
+	if len(w.buf) == 0 {
+		return nil
+	}
+	_, err := w.w.Write(w.buf)
+	return err
+}
+
+// Longest is the length of the longest value, 0 if there is none: how many
+// bytes past a cut must be seen to know that no value lies across it.
+func (m *Masker) Longest() int {
+	if m == nil {
+		return 0
+	}
+	longest := int32(0)
+	for _, n := range m.nodes {
+		longest = max(longest, n.found)
+	}
+	return int(longest)
+}

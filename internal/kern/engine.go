@@ -1,0 +1,211 @@
+package kern
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/moby/sys/capability"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+)
+
+// Options say where to look and what to accept.
+type Options struct {
+	// Getenv reads the caller's environment: KERN_BIN, PATH, XDG_CACHE_HOME
+	// and HOME. Nothing of it reaches kern.
+	Getenv func(string) string
+	// SHA256 admits a build that is not pinned; empty admits none.
+	SHA256 string
+	// Arch is GOARCH; empty is this program's own.
+	Arch string
+	// View reads the host for image host; network says whether names resolve.
+	View func(hostname string, network bool) rootfs.View
+	// Program becomes the box's first process; empty is this very program. It
+	// must be static for images other than host, which need not hold the
+	// loader that it asks for.
+	Program string
+	// Temp is where the folders of boxes are made; empty picks a place.
+	Temp string
+}
+
+// Engine builds boxes with a verified kern.
+type Engine struct {
+	opts   Options
+	mapper idmap.Mapper
+
+	mu  sync.Mutex
+	bin *binary
+}
+
+// Open finds and verifies kern. It starts nothing but `kern --version`.
+func Open(ctx context.Context, o Options) (*Engine, error) {
+	if o.Arch == "" {
+		o.Arch = thisArch
+	}
+	e := &Engine{opts: o}
+	b, err := e.lookUp(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e.bin = b
+	return e, nil
+}
+
+// Find gives the path of the kern that Open would use.
+func Find(ctx context.Context, o Options) (string, error) {
+	e, err := Open(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	defer e.Close()
+	return e.bin.id.path, nil
+}
+
+func (e *Engine) lookUp(ctx context.Context) (*binary, error) {
+	cached := ""
+	if p, ok := pinFor(e.opts.Arch); ok {
+		cached = cachePath(e.opts.Getenv, p.SHA256)
+	}
+	return find(e.opts.Getenv, cached, func(path string) (*binary, error) {
+		return verify(ctx, path, e.opts.Arch, e.opts.SHA256)
+	})
+}
+
+// verified gives the program to start. A file that changed since it was
+// verified is verified anew, under the same rules, before another box.
+func (e *Engine) verified(ctx context.Context) (*binary, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.bin.current() {
+		return e.bin, nil
+	}
+	path := e.bin.id.path
+	b, err := verify(ctx, path, e.opts.Arch, e.opts.SHA256)
+	if err != nil {
+		return nil, fmt.Errorf("kern changed since it was verified: %s: %w", path, err)
+	}
+	// The old copy stays open: a box may be starting from it.
+	e.bin = b
+	return b, nil
+}
+
+// Close lets go of what is kept between boxes.
+func (e *Engine) Close() {
+	e.mapper.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_ = e.bin.Close()
+}
+
+// Info describes the engine.
+func (e *Engine) Info() box.Info {
+	e.mu.Lock()
+	b := e.bin
+	e.mu.Unlock()
+	i := box.Info{Name: "kern", Version: b.version, Digest: b.sum, Unobserved: slices.Clone(Unobserved)}
+	if !b.pinned {
+		i.Note = fmt.Sprintf("kern %s at %s is not the pinned build: its SHA-256, %s, was accepted by --kern-sha256", b.version, b.id.path, b.sum)
+	}
+	return i
+}
+
+// Unobserved is what kern gives nobody a way to see. Its system call filter
+// ends the process that made a forbidden call, and the kernel tells only that
+// process's parent, which is code of the step.
+var Unobserved = []string{
+	"escape_blocked: a forbidden system call in a process that the step's own process started is stopped, but not seen",
+}
+
+// Check says whether kern can build the box. Nothing is started.
+func (e *Engine) Check(s box.Spec) error {
+	if err := expressible(s); err != nil {
+		return err
+	}
+	if s.Root.Kind != box.RootHost {
+		loader, err := e.loader()
+		if err != nil {
+			return err
+		}
+		if loader != "" {
+			return fmt.Errorf("image: engine kern starts this program inside the image, and it is not static (it asks for %q); build it with CGO_ENABLED=0", loader)
+		}
+	}
+	_, err := keep(s.CapDrop)
+	return err
+}
+
+// program is the path of what becomes the box's first process.
+func (e *Engine) program() string {
+	if e.opts.Program != "" {
+		return e.opts.Program
+	}
+	return "/proc/self/exe"
+}
+
+// loader is what the first process's program asks the kernel to be loaded by;
+// a static program asks for nothing.
+func (e *Engine) loader() (string, error) {
+	f, err := elf.Open(e.program())
+	if err != nil {
+		return "", fmt.Errorf("look at this program's own file: %w", err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			b := make([]byte, min(p.Filesz, 256))
+			if _, err := p.ReadAt(b, 0); err != nil {
+				return "", fmt.Errorf("look at this program's own file: %w", err)
+			}
+			return strings.TrimRight(string(b), "\x00"), nil
+		}
+	}
+	return "", nil
+}
+
+// keepable are the capabilities that a step may keep where capDrop does not say
+// ALL, whichever engine builds its box.
+var keepable = []capability.Cap{
+	capability.CAP_CHOWN, capability.CAP_DAC_OVERRIDE, capability.CAP_FOWNER, capability.CAP_FSETID,
+	capability.CAP_KILL, capability.CAP_SETGID, capability.CAP_SETUID, capability.CAP_NET_BIND_SERVICE,
+}
+
+func keep(drop []string) ([]int, error) {
+	known := map[string]capability.Cap{}
+	for _, c := range capability.ListKnown() {
+		known[strings.ToUpper(c.String())] = c
+	}
+	dropped := map[capability.Cap]bool{}
+	all := false
+	for _, d := range drop {
+		d = capName(d)
+		if d == "ALL" {
+			all = true
+			continue
+		}
+		c, ok := known[d]
+		if !ok {
+			return nil, fmt.Errorf("capDrop: %s is no capability that kern knows", d)
+		}
+		dropped[c] = true
+	}
+	if all {
+		return nil, nil
+	}
+	var out []int
+	for _, c := range keepable {
+		if !dropped[c] {
+			out = append(out, int(c))
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// capName is a capability's name as kern is told it.
+func capName(s string) string { return strings.TrimPrefix(strings.ToUpper(s), "CAP_") }

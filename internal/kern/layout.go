@@ -1,0 +1,205 @@
+package kern
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+)
+
+// Names in the folder that a box is made of, on disk or on the launcher's stage.
+const (
+	rootName    = "r" // the box's root, or what is laid over it
+	runtimeName = "x" // kern's runtime folder; short, since sockets go there
+	homeName    = "h" // kern's other folders
+	stepName    = "s" // what is shown at box.StepDir
+	treeName    = "t" // sources, on the stage only
+	fileName    = "f" // made-up files shown over an image's
+)
+
+// source is one thing of the host that goes into a box.
+type source struct {
+	Path     string
+	Target   string // in the box; "/" is its root
+	ReadOnly bool
+	Dir      bool
+	// Mapped: what the box writes there belongs to the caller.
+	Mapped bool
+	// Named is the key of the step that names it; a missing source is then the
+	// step's doing.
+	Named string
+}
+
+// hostFile says what a path on the host is.
+type hostFile interface {
+	// IsDir fails where there is nothing.
+	IsDir(path string) (bool, error)
+}
+
+// sources lists what of the host a box is made of, apart from the step folder
+// and our own program.
+func sources(s box.Spec, v rootfs.View, host hostFile) ([]source, error) {
+	var list []source
+	add := func(src source) error {
+		dir, err := host.IsDir(src.Path)
+		if err != nil {
+			if src.Named != "" {
+				return &box.StartupError{Why: fmt.Sprintf("%s: %v", src.Named, err)}
+			}
+			return err
+		}
+		src.Dir = dir
+		list = append(list, src)
+		return nil
+	}
+	if s.Root.Kind == box.RootDir {
+		if err := add(source{Path: s.Root.Dir, Target: "/", ReadOnly: true, Mapped: true, Named: "image"}); err != nil {
+			return nil, err
+		}
+		if !list[0].Dir {
+			return nil, &box.StartupError{Why: fmt.Sprintf("image: %s is not a folder", s.Root.Dir)}
+		}
+	} else {
+		shown := slices.Clone(v.Binds)
+		for _, t := range s.Toolchain {
+			if !slices.ContainsFunc(shown, func(b string) bool { return within(t, b) }) {
+				shown = append(shown, t)
+			}
+		}
+		sort.Strings(shown) // an outer folder before what lies in it
+		for _, b := range shown {
+			if err := add(source{Path: b, Target: b, ReadOnly: true}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := add(source{Path: s.Workspace, Target: box.WorkspaceTarget, Mapped: true}); err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	for _, m := range s.Mounts {
+		if err := add(source{Path: m.Source, Target: m.Target, ReadOnly: m.ReadOnly, Mapped: true, Named: "mounts"}); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// layout is a box ready to be put down: the parts to make, and what kern will
+// be told.
+type layout struct {
+	Parts parts
+	Paths Paths
+	// Trees says where each source goes on the stage, in their order, then the
+	// step folder, then our own program. Nil where there is no stage.
+	Trees []string
+}
+
+// lay arranges a box below base. On a stage base is "/" and kern sees the
+// sources below it; else kern sees them where they are on the host.
+func lay(s box.Spec, v rootfs.View, list []source, base, step, self string, staged bool) layout {
+	l := layout{Paths: Paths{Step: step, Init: self}}
+	l.Parts.Dirs = []string{rootName}
+	l.Parts.Private = []string{runtimeName, homeName}
+	l.Paths.Rootfs = filepath.Join(base, rootName)
+	at := func(src source, i int) string {
+		if !staged {
+			return src.Path
+		}
+		t := treeName + "/" + strconv.Itoa(i)
+		if src.Target == "/" {
+			t = rootName
+		} else {
+			l.Parts.spot(t, src.Dir)
+		}
+		l.Trees = append(l.Trees, t)
+		return "/" + t
+	}
+	for i, src := range list {
+		m := box.Mount{Source: at(src, i), Target: src.Target, ReadOnly: src.ReadOnly}
+		switch {
+		case src.Target == "/":
+			l.Paths.Rootfs = m.Source
+		case src.Target == box.WorkspaceTarget && src.Named == "":
+			l.Paths.Workspace = m.Source
+		case src.Named == "mounts":
+			l.Paths.Mounts = append(l.Paths.Mounts, m)
+		default:
+			l.Paths.Binds = append(l.Paths.Binds, m)
+		}
+	}
+	if staged {
+		l.Parts.spot(treeName+"/step", true)
+		l.Parts.spot(treeName+"/init", false)
+		l.Trees = append(l.Trees, treeName+"/step", treeName+"/init")
+		l.Paths.Step, l.Paths.Init = "/"+treeName+"/step", "/"+treeName+"/init"
+	}
+	if s.Root.Kind == box.RootDir {
+		// Over an image only what its network needs.
+		for _, name := range []string{"/etc/hosts", "/etc/resolv.conf"} {
+			if text, ok := v.Files[name]; ok {
+				at := fileName + "/" + path.Base(name)
+				l.Parts.Files = with(l.Parts.Files, at, text)
+				l.Paths.Binds = append(l.Paths.Binds, box.Mount{Source: filepath.Join(base, at), Target: name, ReadOnly: true})
+			}
+		}
+		return l
+	}
+	// Mount points are made beforehand, so that the box's root shows what was
+	// meant and kern has nothing to make up.
+	for _, d := range []string{"proc", "sys", "dev", "tmp", "etc", box.WorkspaceTarget, box.StepDir} {
+		l.Parts.spot(path.Join(rootName, d), true)
+	}
+	for _, t := range s.Tmpfs {
+		if !within(t.Target, box.StepDir) && !insideBind(t.Target, list) {
+			l.Parts.spot(path.Join(rootName, t.Target), true)
+		}
+	}
+	for _, src := range list {
+		if !insideBind(src.Target, list) {
+			l.Parts.spot(path.Join(rootName, src.Target), src.Dir)
+		}
+	}
+	for p, t := range v.Links {
+		l.Parts.Links = with(l.Parts.Links, path.Join(rootName, p), t)
+	}
+	for p, t := range v.Files {
+		l.Parts.Files = with(l.Parts.Files, path.Join(rootName, p), t)
+	}
+	return l
+}
+
+func with(m map[string]string, k, v string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[k] = v
+	return m
+}
+
+// insideBind says whether a target lies below another mount, whose own content
+// has to hold the mount point.
+func insideBind(target string, list []source) bool {
+	return slices.ContainsFunc(list, func(o source) bool {
+		return o.Target != target && o.Target != "/" && within(target, o.Target)
+	})
+}
+
+// spot adds a mount point.
+func (p *parts) spot(at string, dir bool) {
+	at = strings.TrimPrefix(path.Clean(at), "/")
+	if dir {
+		if !slices.Contains(p.Dirs, at) {
+			p.Dirs = append(p.Dirs, at)
+		}
+		return
+	}
+	if !slices.Contains(p.Empty, at) {
+		p.Empty = append(p.Empty, at)
+	}
+}

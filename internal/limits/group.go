@@ -1,0 +1,217 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"sync"
+)
+
+// Group is the control group of one step. Its methods may be called from
+// several goroutines.
+type Group struct {
+	m        *Manager // nil: nothing is capped
+	name     string
+	caps     Caps
+	at       map[string]spot // by controller
+	spots    []spot          // each place once
+	fd       *os.File        // v2: the folder
+	enforced []string
+
+	mu          sync.Mutex
+	first       int64 // processes and threads of the box's first process
+	peakAtFirst int64 // the kernel's own peak when the first process stood ready
+	sampledPids int64
+	sampledMem  int64
+	refused     *uint64 // what pids.events said before Kill made it say more
+	closed      bool
+}
+
+// None is the group of a step that nothing caps.
+func None() *Group { return &Group{} }
+
+// CgroupFD is the folder to be born in (SysProcAttr.CgroupFD), or -1.
+func (g *Group) CgroupFD() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.fd == nil || g.closed {
+		return -1
+	}
+	return int(g.fd.Fd())
+}
+
+// By is Kind2, Kind1, or "" where nothing is capped.
+func (g *Group) By() string {
+	if g.m == nil {
+		return ""
+	}
+	return g.m.Kind()
+}
+
+// Enforced names the caps in force: memory, pids, cpu.
+func (g *Group) Enforced() []string { return slices.Clone(g.enforced) }
+
+// Join moves a waiting process, all its threads with it, into the group and
+// sees that it is there. On cgroup2 it does nothing: a process is born in the
+// group there, which leaves no moment outside it.
+func (g *Group) Join(pid int) error {
+	if g.m == nil || g.m.v2 {
+		return nil
+	}
+	if pid <= 0 {
+		return fmt.Errorf("join %s: %d is not a process (0 would be ourselves)", g.name, pid)
+	}
+	for _, at := range g.spots {
+		if err := g.m.k.write(path.Join(at.dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+			return fmt.Errorf("move process %d into its control group: %w", pid, err)
+		}
+	}
+	in, err := g.Contains(pid)
+	if err != nil {
+		return err
+	}
+	if !in {
+		return fmt.Errorf("process %d was moved into its control group %s but is not in it", pid, g.name)
+	}
+	return nil
+}
+
+// Contains says whether a process is in the group, or below it, for every
+// controller in use. A group that caps nothing contains nothing.
+func (g *Group) Contains(pid int) (bool, error) {
+	if g.m == nil {
+		return false, nil
+	}
+	groups, err := g.groupsOf(pid)
+	if err != nil {
+		return false, err
+	}
+	for _, in := range groups {
+		if !in {
+			return false, nil
+		}
+	}
+	return len(groups) > 0, nil
+}
+
+// groupsOf says for each hierarchy whether a process is in our part of it.
+func (g *Group) groupsOf(pid int) ([]bool, error) {
+	text, err := g.m.k.read(g.m.cfg.proc(strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return nil, fmt.Errorf("find the control group of process %d: %w", pid, err)
+	}
+	of := parseMembership(text)
+	if g.m.v2 {
+		group, known := of[""]
+		_, in := below(g.spots[0].path, group)
+		return []bool{known && in}, nil
+	}
+	var list []bool
+	for c, at := range g.at {
+		group, known := of[c]
+		_, in := below(at.path, group)
+		list = append(list, known && in)
+	}
+	return list, nil
+}
+
+// ExcludeInit sets the pids cap so that it is the step's own: it is called
+// once when the box's first process stands ready and nothing of the step has
+// run. What is in the group then does not count.
+func (g *Group) ExcludeInit() error {
+	if g.m == nil {
+		return nil
+	}
+	k := g.m.k
+	now, err := readNumber(k, g.file("pids", "pids.current"))
+	if err != nil {
+		return fmt.Errorf("count the box's first process: %w", err)
+	}
+	if now == 0 {
+		return errors.New("the box's first process is not in its control group: nothing is")
+	}
+	peak, err := readNumber(k, g.file("pids", "pids.peak"))
+	if err != nil && !missingFile(err) {
+		return fmt.Errorf("count the box's first process: %w", err)
+	}
+	g.mu.Lock()
+	g.first, g.peakAtFirst, g.sampledPids = now, peak, now
+	g.mu.Unlock()
+	if g.caps.Pids > 0 {
+		if err := set(k, g.file("pids", "pids.max"), g.caps.Pids+now, g.caps.Pids+now); err != nil {
+			return fmt.Errorf("set the step's pids cap: %w", err)
+		}
+	}
+	return nil
+}
+
+// Empty says whether no live process is in the group or below it.
+func (g *Group) Empty() (bool, error) {
+	if g.m == nil {
+		return true, nil
+	}
+	k := g.m.k
+	if len(g.spots) == 0 {
+		return true, nil
+	}
+	if g.m.v2 {
+		n, err := readField(k, path.Join(g.spots[0].dir, "cgroup.events"), "populated")
+		if missingFile(err) {
+			return true, nil
+		}
+		return n == 0, err
+	}
+	pids, err := g.pids()
+	return len(pids) == 0, err
+}
+
+// pids lists the processes in the group and below it, each once.
+func (g *Group) pids() ([]int, error) {
+	var all []int
+	for _, at := range g.spots {
+		err := walk(g.m.k, at.dir, 0, func(dir string) error {
+			here, err := procs(g.m.k, dir)
+			all = append(all, here...)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// Close removes the group. It is an error if something is still in it. It is
+// safe to call twice.
+func (g *Group) Close() error {
+	if g.m == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	if empty, err := g.Empty(); err == nil && !empty {
+		return fmt.Errorf("remove control group %s: it still has processes", g.name)
+	}
+	var errs []error
+	for _, at := range g.spots {
+		errs = append(errs, remove(g.m.k, at.dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove control group: %w", err)
+	}
+	g.closed = true
+	if g.fd != nil {
+		_ = g.fd.Close()
+	}
+	g.m.mu.Lock()
+	delete(g.m.open, g)
+	g.m.mu.Unlock()
+	return nil
+}

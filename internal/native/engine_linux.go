@@ -1,0 +1,278 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
+)
+
+// Engine builds boxes out of namespaces.
+type Engine struct {
+	Version string
+	// View reads the host for image host; network says whether names resolve.
+	View func(hostname string, network bool) rootfs.View
+
+	mapper idmap.Mapper
+	once   sync.Once
+	filter []byte
+	ferr   error
+	self   string
+	sferr  error
+}
+
+// Info describes the engine. Nothing is hidden from it: every process of a
+// step, however deep, reports a forbidden system call to us before it dies.
+func (e *Engine) Info() box.Info { return box.Info{Name: "native", Version: e.Version} }
+
+// Check says whether this engine can build the box.
+func (e *Engine) Check(s box.Spec) error {
+	_, err := keep(s.CapDrop)
+	return err
+}
+
+// Close lets go of what is kept between boxes.
+func (e *Engine) Close() { e.mapper.Close() }
+
+func (e *Engine) prepare() error {
+	e.once.Do(func() {
+		p, err := seccomp.Compile(runtime.GOARCH, seccomp.Options{})
+		if err != nil {
+			e.ferr = err
+			return
+		}
+		e.filter = p.Raw()
+		e.self, e.sferr = selfPath()
+	})
+	return errors.Join(e.ferr, e.sferr)
+}
+
+// Start builds a box. On success the first process waits in it, ready.
+func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.Built, error) {
+	if err := e.prepare(); err != nil {
+		return nil, err
+	}
+	kept, err := keep(s.CapDrop)
+	if err != nil {
+		return nil, err
+	}
+	// Whatever was inherited without close-on-exec stops here.
+	if err := unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("protect inherited descriptors: %w", err)
+	}
+	set := plan(s, e.View(hostname(s.ID), s.Network == box.NetworkHost))
+
+	root := idmap.Needed()
+	var trees []int
+	defer func() {
+		for _, fd := range trees {
+			unix.Close(fd)
+		}
+	}()
+	if root {
+		if trees, err = e.openTrees(set); err != nil {
+			return nil, err
+		}
+	}
+	ours, theirs, err := boxinit.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	child, err := e.spawn(theirs, root, set.HostNetwork, p)
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	fail := func(err error) (*box.Built, error) {
+		child.kill()
+		ours.Close()
+		<-child.ended
+		return nil, err
+	}
+	if err := p.Join(child.pid); err != nil {
+		return fail(fmt.Errorf("place the box in its control group: %w", err))
+	}
+	raw, err := json.Marshal(set)
+	if err != nil {
+		return fail(fmt.Errorf("native: bug: encode setup: %w", err))
+	}
+	stop := context.AfterFunc(ctx, child.kill)
+	defer stop()
+	if err := boxinit.Send(int(ours.Fd()), boxinit.Message{Setup: raw}, trees...); err != nil {
+		return fail(child.explain(err))
+	}
+	return &box.Built{
+		Control: ours, InitPID: child.pid, Filter: e.filter, Keep: kept, CgroupNS: true,
+		Ended: child.ended, Kill: child.kill, Close: ours.Close, Note: child.words,
+	}, nil
+}
+
+// openTrees opens every source with root's eyes and maps the ids of those that
+// the box may write.
+func (e *Engine) openTrees(set setup) (trees []int, err error) {
+	defer func() {
+		if err != nil {
+			for _, fd := range trees {
+				unix.Close(fd)
+			}
+			trees = nil
+		}
+	}()
+	for _, b := range set.Binds {
+		userns := -1
+		if b.Mapped {
+			if userns, err = e.mapper.For(b.Source); err != nil {
+				if b.Named != "" && errors.Is(err, os.ErrNotExist) {
+					return trees, &box.StartupError{Why: fmt.Sprintf("%s: %s does not exist on the host", b.Named, b.Source)}
+				}
+				return trees, err
+			}
+		}
+		fd, err := openTree(b, userns)
+		if err != nil {
+			if b.Named != "" {
+				return trees, &box.StartupError{Why: fmt.Sprintf("%s: cannot show %s: %v", b.Named, b.Source, err)}
+			}
+			return trees, fmt.Errorf("open %s for the box: %w", b.Source, err)
+		}
+		trees = append(trees, fd)
+	}
+	return trees, nil
+}
+
+type child struct {
+	pid    int
+	cmd    *exec.Cmd
+	pidfd  int
+	ended  chan box.ProcessEnd
+	stderr *words
+}
+
+// spawn starts this program in new namespaces. It has done nothing yet when
+// spawn returns: it waits for the setup message.
+func (e *Engine) spawn(control *os.File, root, hostNetwork bool, p box.Placement) (*child, error) {
+	c := &child{ended: make(chan box.ProcessEnd, 1), stderr: &words{max: 8 << 10}, pidfd: -1}
+	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS)
+	if !hostNetwork {
+		flags |= unix.CLONE_NEWNET
+	}
+	id := idmap.Ids{UID: os.Geteuid(), GID: os.Getegid()}
+	if root {
+		id = idmap.Box
+	}
+	attr := &syscall.SysProcAttr{
+		Cloneflags:                 flags,
+		UidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: id.UID, Size: 1}},
+		GidMappings:                []syscall.SysProcIDMap{{ContainerID: 0, HostID: id.GID, Size: 1}},
+		GidMappingsEnableSetgroups: root,
+		// Without this the exec would take the capabilities over the new
+		// namespace that the mounts need.
+		Credential: &syscall.Credential{Uid: 0, Gid: 0, NoSetGroups: !root},
+		Setsid:     true,
+		PidFD:      &c.pidfd,
+	}
+	if fd := p.CgroupFD(); fd >= 0 {
+		attr.UseCgroupFD, attr.CgroupFD = true, fd
+	}
+	c.cmd = &exec.Cmd{
+		Path: e.self, Args: []string{"untrusted-steps", marker}, Env: []string{"GOTRACEBACK=none", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=4"}, Dir: "/",
+		ExtraFiles: []*os.File{control}, Stderr: c.stderr, SysProcAttr: attr, WaitDelay: 2 * time.Second,
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, startError(err)
+	}
+	c.pid = c.cmd.Process.Pid
+	go func() {
+		err := c.cmd.Wait()
+		end := box.ProcessEnd{}
+		if ws, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
+			if ws.Signaled() {
+				end.Signal = int(ws.Signal())
+			} else {
+				end.Code = ws.ExitStatus()
+			}
+		} else {
+			end.Err = err
+		}
+		if c.pidfd >= 0 {
+			unix.Close(c.pidfd)
+		}
+		c.ended <- end
+		close(c.ended)
+	}()
+	return c, nil
+}
+
+func (c *child) kill() { _ = c.cmd.Process.Kill() }
+
+func (c *child) words() string { return c.stderr.String() }
+
+func (c *child) explain(err error) error {
+	if w := strings.TrimSpace(c.words()); w != "" {
+		return fmt.Errorf("%w (the box's first process said: %s)", err, w)
+	}
+	return err
+}
+
+// startError says what usually is behind a clone that fails.
+func startError(err error) error {
+	switch {
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("make namespaces: %w: unprivileged user namespaces are off or restricted here "+
+			"(sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or a container's seccomp filter)", err)
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("make namespaces: %w: user.max_user_namespaces is reached", err)
+	}
+	return fmt.Errorf("make namespaces: %w", err)
+}
+
+// words keeps the first bytes of what the first process says on its way down.
+type words struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+	max int
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if room := w.max - w.buf.Len(); room > 0 {
+		w.buf.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
+}
+
+// selfPath is a path by which this very program can be started by another id.
+func selfPath() (string, error) {
+	st, err := os.Stat("/proc/self/exe")
+	if err != nil {
+		return "", fmt.Errorf("look at this program's own file: %w", err)
+	}
+	if st.Mode()&0o005 == 0o005 || !idmap.Needed() {
+		return "/proc/self/exe", nil
+	}
+	return "", fmt.Errorf("this program's file is not executable for others (mode %v): a box's first process runs as another id; chmod o+rx it", st.Mode().Perm())
+}

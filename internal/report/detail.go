@@ -1,0 +1,295 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// level is how much is told of one step. Every step that failed is told of at
+// the last level before any is told of at an earlier one.
+type level struct{ output, requests, files, other int }
+
+var levels = []level{
+	{output: 40, requests: 50, files: 100, other: 20},
+	{output: 10, requests: 10, files: 20, other: 5},
+	{output: 4, requests: 3, files: 5, other: 2},
+	{},
+}
+
+// details tells of each step on its own: of those that did not pass first, then
+// of those that passed and changed or asked for something.
+func (p *page) details(r *steps.Result) {
+	var bad, good []*steps.StepResult
+	for _, want := range []func(*steps.StepResult) bool{
+		func(s *steps.StepResult) bool { return s.Status == steps.StatusError },
+		func(s *steps.StepResult) bool { return s.Status == steps.StatusFailed && !s.Excused },
+		func(s *steps.StepResult) bool { return s.Status == steps.StatusCancelled },
+		func(s *steps.StepResult) bool { return s.Status == steps.StatusFailed && s.Excused },
+		func(s *steps.StepResult) bool { return s.Status == steps.StatusSkipped },
+	} {
+		for i := range r.Steps {
+			if s := &r.Steps[i]; want(s) {
+				bad = append(bad, s)
+			}
+		}
+	}
+	for i := range r.Steps {
+		if s := &r.Steps[i]; s.Status == steps.StatusPassed && (len(s.Files)+s.FilesTotal+len(s.Egress)+len(s.EgressProposal)+len(s.EgressUnused) > 0 || s.Fault != nil) {
+			good = append(good, s)
+		}
+	}
+	p.each(bad, failedStep, "step that did not pass", "steps that did not pass")
+	p.each(good, passedStep, "step's requests and changes", "steps' requests and changes")
+}
+
+// each adds a piece per step: all at the last level if they fit so, and the
+// first ones with as much more as there is room for.
+func (p *page) each(list []*steps.StepResult, tell func(*steps.StepResult, level) string, one, many string) {
+	short := make([]string, len(list))
+	size := 0
+	for i, s := range list {
+		short[i] = tell(s, levels[len(levels)-1])
+		size += len(short[i])
+	}
+	spare := p.room() - size
+	for i, s := range list {
+		text := short[i]
+		for _, l := range levels[:len(levels)-1] {
+			if spare <= 0 {
+				break
+			}
+			if longer := tell(s, l); len(longer)-len(text) <= spare {
+				spare -= len(longer) - len(text)
+				text = longer
+				break
+			}
+		}
+		if !p.add(text) {
+			p.left = append(p.left, count(len(list)-i, one, many))
+			return
+		}
+	}
+}
+
+func failedStep(s *steps.StepResult, l level) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s %s %s\n\n", inline(s.ID), status(s), strings.TrimPrefix(outcomeCell(s), "-"))
+	why := lines(reason(s))
+	b.WriteString(rest(why[:min(len(why), max(1, l.other))], len(why)))
+	if s.Status == steps.StatusSkipped || l == (level{}) {
+		return b.String()
+	}
+	if s.Fault != nil {
+		if k, ok := box.Kind(s.Fault.Type); ok {
+			fmt.Fprintf(&b, "%s Next: %s.\n\n", k.Means, k.Hint)
+		}
+	}
+	b.WriteString(eventsOf(s, l))
+	if n := len(s.Violations); n > 0 {
+		var v []string
+		for _, x := range s.Violations[:min(n, l.requests)] {
+			v = append(v, x.Type+": "+x.Message)
+		}
+		b.WriteString("Violations\n\n" + rest(v, n))
+	}
+	if out := lines(s.Tail); len(out) > 0 {
+		n := len(out)
+		out = out[max(0, n-l.output):]
+		b.WriteString("Last lines of output" + whereOutputIs(s) + "\n\n" + block(out) + "\n")
+	}
+	b.WriteString(effects(s, l))
+	return b.String()
+}
+
+// whereOutputIs names the files that hold more than the last lines.
+func whereOutputIs(s *steps.StepResult) string {
+	var names []string
+	for _, o := range []steps.Output{s.Stdout, s.Stderr} {
+		if o.Path == "" || o.Bytes == 0 {
+			continue
+		}
+		name := inline(o.Path)
+		if o.Truncated {
+			name = fmt.Sprintf("%s (its first %d bytes)", name, o.Bytes)
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; more in " + strings.Join(names, " and ")
+}
+
+func passedStep(s *steps.StepResult, l level) string {
+	head := fmt.Sprintf("<details><summary>%s %s: requests %s, files changed %s</summary>\n\n",
+		inline(s.ID), status(s), requests(s), filesChanged(s))
+	if l == (level{}) {
+		return head + "</details>\n\n"
+	}
+	if s.Reason != "" {
+		head += capped(lines(s.Reason), l.other, "more")
+	}
+	return head + eventsOf(s, l) + effects(s, l) + "</details>\n\n"
+}
+
+// reason is why a step has the status it has, in words.
+func reason(s *steps.StepResult) string {
+	switch {
+	case s.Reason != "":
+		return s.Reason
+	case s.Fault != nil:
+		return string(s.Fault.Type) + ": " + s.Fault.Message
+	}
+	return outcome(s)
+}
+
+// eventsOf lists who was refused, with the line to add, and what else the
+// sandbox saw.
+func eventsOf(s *steps.StepResult, l level) string {
+	var denied, other []string
+	for _, e := range s.Events {
+		line := e.Message
+		if e.Count > 1 {
+			line = fmt.Sprintf("%s (%d times)", line, e.Count)
+		}
+		switch {
+		case e.Type == box.EgressDenied:
+			denied = append(denied, line)
+		case s.Fault == nil || e.Type != s.Fault.Type || e.Message != s.Fault.Message:
+			other = append(other, string(e.Type)+": "+line)
+		}
+	}
+	out := ""
+	if n := len(denied); n > 0 {
+		out += "Refused destinations\n\n" + rest(denied[:min(n, l.requests)], n)
+	}
+	if n := len(other); n > 0 {
+		out += "Also seen\n\n" + rest(other[:min(n, l.other)], n)
+	}
+	return out
+}
+
+// effects lists what a step did: requests, files, and what is worth knowing
+// about either.
+func effects(s *steps.StepResult, l level) string {
+	out := ""
+	told := slices.ContainsFunc(s.Events, func(e box.Event) bool { return e.Type == box.EgressDenied })
+	var req []string
+	for _, e := range s.Egress {
+		if e.Verdict == "denied" && told {
+			continue // told by the events, with the line to add
+		}
+		why := e.Rule
+		if e.Verdict != "allowed" {
+			why = e.Reason
+		}
+		req = append(req, fmt.Sprintf("%-7s %s:%d %s, %s, %d bytes in, %d out (%s)", e.Verdict, e.Host, e.Port, e.Protocol,
+			plural(e.Count), e.BytesIn, e.BytesOut, why))
+	}
+	if n := len(req); n > 0 {
+		out += "Requests\n\n" + rest(req[:min(n, l.requests)], n)
+	}
+	for _, x := range []struct {
+		title string
+		list  []string
+	}{
+		{"egressAllow, as this step would need it", s.EgressProposal},
+		{"Rules of egressAllow that nothing used", s.EgressUnused},
+		{"What this engine could not see", s.Unobserved},
+		{"Said by the engine", lines(s.EngineNote)},
+	} {
+		if n := len(x.list); n > 0 {
+			out += x.title + "\n\n" + rest(x.list[:min(n, l.requests)], n)
+		}
+	}
+	if n := max(s.FilesTotal, len(s.Files)); n > 0 {
+		files := worstFiles(s.Files, l.files)
+		out += "Changed files (" + became(s.Workspace) + ")\n\n" + rest(files, n)
+	}
+	return out
+}
+
+func became(workspace string) string {
+	switch workspace {
+	case "committed", "discarded", "kept", "unchanged":
+		return workspace
+	}
+	return "what became of them is not known"
+}
+
+// rest is a block and the count of what of all is not in it.
+func rest(shown []string, all int) string {
+	out := ""
+	if len(shown) > 0 {
+		out = block(shown) + "\n"
+	}
+	if n := all - len(shown); n > 0 {
+		out += fmt.Sprintf("and %d more\n\n", n)
+	}
+	return out
+}
+
+func plural(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// worstFiles shows at most n changes: first those of paths that steer what runs
+// later, then deletions and changes of kind, then the rest, in order of the
+// list.
+func worstFiles(files []steps.FileChange, n int) []string {
+	buckets := make([][]string, 3)
+	for i := range files {
+		f := &files[i]
+		k := 2
+		switch {
+		case protected(f):
+			k = 0
+		case f.Change == "deleted" || f.Change == "retyped":
+			k = 1
+		}
+		if len(buckets[k]) < n {
+			buckets[k] = append(buckets[k], fileLine(f))
+		}
+	}
+	all := slices.Concat(buckets...)
+	return all[:min(len(all), n)]
+}
+
+// protected says whether a path is one that git, GitHub or a shell acts on. It
+// decides what is shown first, nothing else.
+func protected(f *steps.FileChange) bool {
+	if len(f.Mode) == 4 && f.Mode[0] != '0' && f.Mode[0] != '1' {
+		return true // set-id
+	}
+	for part := range strings.SplitSeq(f.Path, "/") {
+		switch strings.ToLower(part) {
+		case ".git", ".github", "codeowners", ".gitattributes", ".gitmodules":
+			return true
+		}
+	}
+	return false
+}
+
+func fileLine(f *steps.FileChange) string {
+	out := fmt.Sprintf("%-8s %-7s %s", f.Change, f.Type, f.Path)
+	if f.Target != "" {
+		out += " -> " + f.Target
+	}
+	if f.Change == "deleted" {
+		return out
+	}
+	if f.Type == "file" {
+		out += fmt.Sprintf(" (%d bytes)", f.Size)
+	}
+	if f.Mode != "" && f.Change == "mode" {
+		out += " mode " + f.Mode
+	}
+	return out
+}

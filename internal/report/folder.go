@@ -1,0 +1,176 @@
+package report
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// stepsDir is where the logs of steps are in a report folder.
+const stepsDir = "steps"
+
+// PrepareFolder makes a folder ready for the report of a run that is about to
+// begin, and returns its real path, which everything else is to use. What an
+// earlier run left is removed, so that nobody takes an old report for the new
+// one: our files by name, and steps/. Nothing else is touched, and no link is
+// followed: a link that has one of our names is removed itself.
+//
+// A folder inside the workspace is refused, however its name leads there: steps
+// could write to it, and would find their own logs among the changed files.
+func PrepareFolder(dir, workspace string) (string, error) {
+	real, err := realPath(dir)
+	if err != nil {
+		return "", fmt.Errorf("report folder %s: %w", dir, err)
+	}
+	realWorkspace, err := filepath.EvalSymlinks(workspace)
+	if err == nil {
+		realWorkspace, err = filepath.Abs(realWorkspace)
+	}
+	if err != nil {
+		return "", fmt.Errorf("report folder %s: find the workspace: %w", dir, err)
+	}
+	if within(real, realWorkspace) {
+		return "", fmt.Errorf("report folder %s is inside the workspace %s, where steps write; give --out a folder outside of it", dir, workspace)
+	}
+	if err := os.MkdirAll(real, 0o755); err != nil {
+		return "", fmt.Errorf("report folder: %w", err)
+	}
+	root, err := openFolder(real)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	for _, f := range Formats {
+		if f.File == "" {
+			continue
+		}
+		if err := removeStale(root, f.File); err != nil {
+			return "", fmt.Errorf("report folder %s: %w", dir, err)
+		}
+	}
+	if info, err := root.Lstat(stepsDir); err == nil && info.IsDir() {
+		if err := root.RemoveAll(stepsDir); err != nil {
+			return "", fmt.Errorf("report folder %s: remove the old %s: %w", dir, stepsDir, err)
+		}
+	} else if err := removeStale(root, stepsDir); err != nil {
+		return "", fmt.Errorf("report folder %s: %w", dir, err)
+	}
+	return real, nil
+}
+
+// removeStale removes a file or a link. Anything else of that name is someone's
+// own, and in the way.
+func removeStale(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().IsRegular() && name != stepsDir, info.Mode()&fs.ModeSymlink != 0:
+		return root.Remove(name)
+	}
+	return fmt.Errorf("%s is in the way of the report: move it, or give --out another folder", name)
+}
+
+// WriteFolder writes every format that is kept in the report folder, each under
+// another name first, so that a reader finds a whole report or none. dir is what
+// PrepareFolder returned.
+func WriteFolder(dir string, r *steps.Result) error {
+	root, err := openFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, f := range Formats {
+		if f.File == "" {
+			continue
+		}
+		if err := writeFile(root, f, r); err != nil {
+			return fmt.Errorf("write %s: %w", filepath.Join(dir, f.File), err)
+		}
+	}
+	return nil
+}
+
+func writeFile(root *os.Root, f Format, r *steps.Result) (err error) {
+	temp := "." + f.File + "." + rand.Text()
+	file, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, root.Remove(temp))
+		}
+	}()
+	w := bufio.NewWriterSize(file, 64<<10)
+	err = f.Write(w, r)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	return root.Rename(temp, f.File)
+}
+
+// openFolder opens a folder that is not a link. All that follows goes through
+// the open folder, so a name in it that leads elsewhere leads nowhere.
+func openFolder(dir string) (*os.Root, error) {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("report folder: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("report folder %s is not a folder", dir)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("report folder: %w", err)
+	}
+	if now, err := root.Stat("."); err != nil || !os.SameFile(info, now) {
+		root.Close()
+		return nil, fmt.Errorf("report folder %s was replaced while it was opened", dir)
+	}
+	return root, nil
+}
+
+// realPath resolves every link in a path whose last parts may not exist yet.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	missing := ""
+	for {
+		real, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			return filepath.Join(real, missing), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		// A link that leads nowhere would be followed once it leads somewhere.
+		if _, err := os.Lstat(path); err == nil {
+			return "", errors.New("it is, or is under, a link to something that does not exist")
+		}
+		parent := filepath.Dir(path)
+		if parent == path {
+			return "", err
+		}
+		path, missing = parent, filepath.Join(filepath.Base(path), missing)
+	}
+}
+
+func within(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}

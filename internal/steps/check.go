@@ -1,0 +1,423 @@
+package steps
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+)
+
+// Options is what a steps file is checked against. Nothing else of the machine
+// is looked at.
+type Options struct {
+	// Workspace is the real path of the workspace.
+	Workspace string
+	// Dir is the folder where a relative rootfs: starts; empty is the folder of
+	// the steps file, or the workspace for a file without one.
+	Dir string
+	// Home is the caller's home folder, which no box may see.
+	Home string
+	// HostEnv looks up a variable of the caller; passEnv takes from there. nil
+	// is an empty environment.
+	HostEnv func(string) (string, bool)
+	// XDG has the XDG_*_HOME and XDG_RUNTIME_DIR variables of the caller: kern
+	// keeps in these folders what no box may see.
+	XDG map[string]string
+	// Stat and EvalSymlinks look at host paths; nil is the system's own.
+	Stat         func(string) (os.FileInfo, error)
+	EvalSymlinks func(string) (string, error)
+	// ParseRule reads one egress rule and gives its canonical form. nil refuses
+	// every rule.
+	ParseRule func(string) (canonical string, err error)
+	// Only names the ids to run; empty is all. What the chosen steps need of
+	// the others is dropped: who asks for one step gets one step.
+	Only []string
+	// BareList lets the file be the list of steps alone, for text written in
+	// place of a file.
+	BareList bool
+}
+
+// Load reads a steps file, checks all of it and fills in every default. The
+// error, if there is one, is of type Errors and holds everything that is wrong.
+func Load(name string, src []byte, opt Options) (*Plan, error) {
+	if opt.Stat == nil {
+		opt.Stat = os.Stat
+	}
+	if opt.EvalSymlinks == nil {
+		opt.EvalSymlinks = filepath.EvalSymlinks
+	}
+	if opt.HostEnv == nil {
+		opt.HostEnv = func(string) (string, bool) { return "", false }
+	}
+	root, errs := parse(name, src)
+	if errs != nil && root.pos == (pos{}) {
+		return nil, errs.sorted() // there is no tree to look at
+	}
+	c := &checker{file: name, opt: opt, guard: NewGuard(opt), errs: errs, said: map[said]bool{}}
+	list := c.document(root)
+	if len(c.errs) > 0 {
+		return nil, c.errs.sorted()
+	}
+	plan := fill(name, list, opt)
+	return plan, nil
+}
+
+// checker collects what is wrong.
+type checker struct {
+	file  string
+	opt   Options
+	guard *Guard
+	errs  Errors
+	said  map[said]bool
+	asked int // how often meant looked
+}
+
+type said struct {
+	pos
+	what string
+}
+
+// add notes a problem, once: what is wrong in defaults would be seen again in
+// every step.
+func (c *checker) add(at pos, what, text, allowed string, hints ...string) {
+	if c.said[said{at, what}] {
+		return
+	}
+	c.said[said{at, what}] = true
+	c.errs = append(c.errs, &FileError{File: c.file, Line: at.line, Column: at.col, What: what, Text: text, Allowed: allowed, Hints: hints})
+}
+
+// wrong notes a problem with a value.
+func (c *checker) wrong(v value, what, allowed string, hints ...string) {
+	c.add(v.pos, what, v.shown(), allowed, hints...)
+}
+
+// mistyped notes a value that is not of the type its key has.
+func (c *checker) mistyped(name string, v value, want string, hints ...string) {
+	if v.kind == nullKind && v.text == "" {
+		c.add(v.pos, name+" has no value", "", want, hints...)
+		return
+	}
+	c.wrong(v, fmt.Sprintf("%s is %s", name, v.kind), want, hints...)
+}
+
+// document checks the file's own keys and returns the steps.
+func (c *checker) document(root value) []*step {
+	const allowed = "a map with version, defaults and steps"
+	if root.kind == listKind {
+		if !c.opt.BareList {
+			c.add(root.pos, "the file is a list", "", allowed, "put the list under a line that says steps:")
+			return nil
+		}
+		root = value{pos: root.pos, kind: mapKind, pairs: []pair{{value{pos: root.pos, text: "steps"}, root}}}
+	}
+	if root.kind != mapKind {
+		c.mistyped("the file", root, allowed)
+		return nil
+	}
+	base := builtin()
+	var steps *pair
+	for i, p := range root.pairs {
+		switch p.key.text {
+		case "version":
+			c.version(p.val)
+		case "defaults":
+			if p.val.kind != mapKind {
+				c.mistyped("defaults", p.val, "a map of keys of a step")
+				continue
+			}
+			c.keys(base, p.val, true)
+		case "steps":
+			steps = &root.pairs[i]
+		default:
+			words := []string{"version", "defaults", "steps"}
+			c.add(p.key.pos, "unknown key "+quoted(p.key.text), "", strings.Join(words, ", "), c.meant(p.key.text, words)...)
+		}
+	}
+	switch {
+	case steps == nil:
+		c.add(root.pos, "the file has no steps", "", "steps: and a list")
+		return nil
+	case steps.val.kind != listKind:
+		c.mistyped("steps", steps.val, "a list of steps")
+		return nil
+	case len(steps.val.items) == 0:
+		c.wrong(steps.val, "steps is empty", "at least one step")
+		return nil
+	case len(steps.val.items) > maxSteps:
+		c.add(steps.val.pos, "too many steps", fmt.Sprint(len(steps.val.items)), fmt.Sprintf("at most %d", maxSteps))
+		return nil
+	}
+	list := make([]*step, 0, len(steps.val.items))
+	for i, item := range steps.val.items {
+		if item.kind != mapKind {
+			c.mistyped(fmt.Sprintf("step %d", i+1), item, "a map of keys, such as run: and a script")
+			continue
+		}
+		s := base.copy(item.pos)
+		c.keys(s, item, false)
+		c.together(s)
+		list = append(list, s)
+	}
+	c.ids(list)
+	c.needs(list)
+	c.only(steps.key.pos, list)
+	return list
+}
+
+func (c *checker) version(v value) {
+	if v.kind != intKind || v.text != "1" {
+		c.wrong(v, "this version of the format is not known", "1")
+	}
+}
+
+// builtin is a step with our own defaults.
+func builtin() *step {
+	zero := 0
+	return &step{
+		Language: "sh", Image: "host", Workdir: box.WorkspaceTarget,
+		MemoryMb: defaultMemoryMb, Pids: defaultPids, TimeoutS: defaultTimeoutS, RequireLimits: true,
+		CapDrop: []string{"ALL"}, MaxOutputBytes: defaultOutput, TrackFiles: true,
+		Expect:  expectation{ExitCode: &zero},
+		written: map[string]value{}, own: map[string]value{}, bad: map[string]bool{},
+	}
+}
+
+// copy starts a step from defaults. Lists are shared: nobody changes them.
+func (s *step) copy(at pos) *step {
+	n := *s
+	n.at = at
+	n.written, n.own, n.bad = maps.Clone(s.written), map[string]value{}, maps.Clone(s.bad)
+	return &n
+}
+
+// keys reads the keys of a step, or those of defaults.
+func (c *checker) keys(s *step, m value, inDefaults bool) {
+	where := "a step"
+	if inDefaults {
+		where = "defaults"
+	}
+	for _, p := range m.pairs {
+		name := p.key.text
+		k, ok := stepKey(name)
+		switch {
+		case !ok:
+			words := builtKeys(inDefaults)
+			c.add(p.key.pos, fmt.Sprintf("unknown key %s in %s", quoted(name), where), "", strings.Join(words, ", "), c.meant(name, words)...)
+			continue
+		case inDefaults && k.perStep:
+			c.add(p.key.pos, name+" cannot stand in defaults", "", "any key of a step but id, name, run, code, command, needs")
+			continue
+		case !k.built:
+			s.own[name] = p.val
+			c.add(p.key.pos, fmt.Sprintf("key %s is not built yet", name), "", strings.Join(builtKeys(inDefaults), ", "),
+				"this version would have to ignore it, so it refuses it; take the key out")
+			continue
+		}
+		before := len(c.errs)
+		s.written[name] = p.val
+		if !inDefaults {
+			s.own[name] = p.val
+		}
+		delete(s.bad, name)
+		if p.val.kind == nullKind && !k.null {
+			c.mistyped(name, p.val, k.allowed())
+		} else {
+			k.read(c, k, p.val, s)
+		}
+		if len(c.errs) > before {
+			s.bad[name] = true
+		}
+	}
+}
+
+// maxMeant bounds how many wrong words we look for neighbours of: thousands of
+// words against thousands of ids would take minutes.
+const maxMeant = 20
+
+// meant is the hint for a word that is nearly one of ours.
+func (c *checker) meant(word string, words []string) []string {
+	if c.asked++; c.asked > maxMeant {
+		return nil
+	}
+	if w := nearest(word, words); w != "" {
+		return []string{"did you mean " + w + "?"}
+	}
+	return nil
+}
+
+// together checks what only several keys show.
+func (c *checker) together(s *step) {
+	run, hasRun := s.own["run"]
+	command, hasCommand := s.own["command"]
+	_, hasCode := s.own["code"]
+	switch {
+	case hasCode:
+		// Refused already; that it has neither run nor command is the same fact.
+	case hasRun && hasCommand:
+		at := run.pos
+		if command.line > at.line || command.line == at.line && command.col > at.col {
+			at = command.pos
+		}
+		c.add(at, "the step has both run and command", "", "exactly one of run, command")
+	case !hasRun && !hasCommand:
+		c.add(s.at, "the step says nothing to run", "", "exactly one of run, command")
+	}
+	if v, ok := s.own["language"]; ok && hasCommand && !hasRun {
+		c.wrong(v, "language is for run, and this step has command", "no language, or run instead of command")
+	}
+	if v, ok := s.written["egressAllow"]; ok && s.Network && len(s.EgressAllow) > 0 {
+		c.add(v.pos, "egressAllow and network: true exclude each other", "", "one of them",
+			"network: true is the host's own network and asks no list; take it out to keep the list",
+			"a step that sets defaults aside writes egressAllow: [] or network: false")
+	}
+	c.caps(s)
+	c.tmpfs(s)
+	if v, ok := s.written["expect"]; ok && s.Expect.Fault != "" && slices.Contains(s.Tolerate, s.Expect.Fault) {
+		c.wrong(v, fmt.Sprintf("the step tolerates %s, so it can never end with that fault", s.Expect.Fault), "a fault that tolerate does not list")
+	}
+}
+
+// caps refuses "no cap" where a cap is required.
+func (c *checker) caps(s *step) {
+	for _, name := range []string{"memoryMb", "pids"} {
+		v, ok := s.written[name]
+		if !ok || v.kind != nullKind || !s.RequireLimits || s.bad["requireLimits"] {
+			continue
+		}
+		k, _ := stepKey(name)
+		c.wrong(v, name+" is null, which is no cap, and requireLimits is true", k.allowed(),
+			"write a number, or requireLimits: false to run without the cap")
+	}
+}
+
+// tmpfs compares the sizes with the cap they count against, and the places with
+// the mounts: a file system in memory would lie on top and hide them.
+func (c *checker) tmpfs(s *step) {
+	if s.bad["memoryMb"] || s.bad["tmpfs"] || s.bad["mounts"] {
+		return
+	}
+	for _, t := range s.Tmpfs {
+		if s.MemoryMb > 0 && t.bytes > s.MemoryMb<<20 {
+			c.add(t.at, "the tmpfs "+quoted(t.target)+" is larger than the step's memory", t.size, fmt.Sprintf("at most memoryMb, which is %d", s.MemoryMb),
+				"it counts against memoryMb; raise that too")
+		}
+		for _, m := range s.Mounts {
+			if within(m.Target, t.target) {
+				c.add(t.at, fmt.Sprintf("the tmpfs %s would hide the mount at %s", quoted(t.target), quoted(m.Target)), "", "places that do not cover each other")
+			}
+		}
+	}
+}
+
+// ids fills in default ids and refuses one that is taken.
+func (c *checker) ids(list []*step) {
+	first := make(map[string]*step, len(list))
+	for _, s := range list {
+		v, ok := s.own["id"]
+		if !ok || s.bad["id"] {
+			continue
+		}
+		if other, taken := first[s.ID]; taken {
+			c.wrong(v, "id "+quoted(s.ID)+" is taken", "an id that no other step has", fmt.Sprintf("the step on line %d has it", other.at.line))
+			continue
+		}
+		first[s.ID] = s
+	}
+	for i, s := range list {
+		if _, ok := s.own["id"]; ok {
+			continue
+		}
+		s.ID = fmt.Sprintf("step-%d", i+1)
+		if other, taken := first[s.ID]; taken {
+			c.wrong(other.own["id"], "id "+quoted(s.ID)+" is taken", "an id that no other step has",
+				fmt.Sprintf("the step on line %d has it by default", s.at.line))
+		}
+	}
+}
+
+// needs refuses needs of steps that do not exist, and rings of needs.
+func (c *checker) needs(list []*step) {
+	byID := make(map[string]*step, len(list))
+	var ids []string
+	for _, s := range list {
+		byID[s.ID] = s
+		ids = append(ids, s.ID)
+	}
+	others := "ids of other steps: " + someOf(ids)
+	const onPath, done = 1, 2
+	state := make(map[*step]int, len(list))
+	var path []string
+	var visit func(*step)
+	visit = func(s *step) {
+		state[s] = onPath
+		path = append(path, s.ID)
+		for i, id := range s.Needs {
+			next, ok := byID[id]
+			switch {
+			case !ok:
+				c.add(s.needAt(i), "needs names no step of this file", id, others, c.meant(id, ids)...)
+			case state[next] == onPath:
+				ring := append(slices.Clone(path[slices.Index(path, id):]), id)
+				c.add(s.needAt(i), "needs go round in a ring", id, "steps that can be put in an order", "the ring: "+inert(someOfPath(ring)))
+			case state[next] == 0:
+				visit(next)
+			}
+		}
+		path = path[:len(path)-1]
+		state[s] = done
+	}
+	for _, s := range list {
+		if state[s] == 0 {
+			visit(s)
+		}
+	}
+}
+
+// needAt is where the i-th id of needs stands.
+func (s *step) needAt(i int) pos {
+	v := s.own["needs"]
+	if v.kind == listKind && i < len(v.items) {
+		return v.items[i].pos
+	}
+	return v.pos
+}
+
+func (c *checker) only(at pos, list []*step) {
+	var ids []string
+	for _, s := range list {
+		ids = append(ids, s.ID)
+	}
+	for _, id := range c.opt.Only {
+		if !slices.Contains(ids, id) {
+			c.add(at, "no step has the id "+quoted(id)+" that was asked for", "", "ids: "+someOf(ids), c.meant(id, ids)...)
+		}
+	}
+}
+
+// maxListed bounds how many ids an error repeats.
+const maxListed = 20
+
+// someOf lists ids for an error.
+func someOf(ids []string) string {
+	more := ""
+	if n := len(ids) - maxListed; n > 0 {
+		ids, more = ids[:maxListed], fmt.Sprintf(" and %d more", n)
+	}
+	shown := make([]string, len(ids))
+	for i, id := range ids {
+		shown[i] = inert(id)
+	}
+	return strings.Join(shown, ", ") + more
+}
+
+func someOfPath(ids []string) string {
+	if n := len(ids) - maxListed; n > 0 {
+		ids = append(append(slices.Clone(ids[:maxListed/2]), fmt.Sprintf("(%d more)", n)), ids[len(ids)-maxListed/2:]...)
+	}
+	return strings.Join(ids, " -> ")
+}

@@ -1,0 +1,144 @@
+package steps
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// maxErrors bounds how many problems one file can make us print.
+	maxErrors = 1000
+	// maxQuoted bounds how much of an offending text is repeated.
+	maxQuoted = 80
+)
+
+// FileError is one thing that is wrong in a steps file.
+type FileError struct {
+	File         string
+	Line, Column int // both count from 1; columns count characters
+	What         string
+	Text         string   // the offending text, as it is in the file; untrusted
+	Allowed      string   // what may stand there instead
+	Hints        []string // what to do next, each its own line
+}
+
+// Error is "file:line:column: what (text; what is allowed there)", followed by
+// a line for each hint. Whatever stood in the file is quoted.
+func (e *FileError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:%d:%d: %s", inert(e.File), e.Line, e.Column, e.What)
+	var more []string
+	if e.Text != "" {
+		more = append(more, quoted(e.Text))
+	}
+	if e.Allowed != "" {
+		more = append(more, "allowed: "+e.Allowed)
+	}
+	if len(more) > 0 {
+		fmt.Fprintf(&b, " (%s)", strings.Join(more, "; "))
+	}
+	for _, h := range e.Hints {
+		fmt.Fprintf(&b, "\n  hint: %s", h)
+	}
+	return b.String()
+}
+
+// Errors is all that is wrong in a steps file, in the order of the file. A
+// caller that sees it knows that nothing ran.
+type Errors []*FileError
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// asErrors finds the list in an error of this package.
+func asErrors(err error) Errors {
+	var list Errors
+	errors.As(err, &list)
+	return list
+}
+
+// sorted puts problems in the order of the file, and bounds their number.
+func (e Errors) sorted() Errors {
+	sort.SliceStable(e, func(i, j int) bool {
+		if e[i].Line != e[j].Line {
+			return e[i].Line < e[j].Line
+		}
+		return e[i].Column < e[j].Column
+	})
+	if len(e) > maxErrors {
+		last := e[maxErrors]
+		rest := len(e) - maxErrors
+		e = append(e[:maxErrors:maxErrors], &FileError{
+			File: last.File, Line: last.Line, Column: last.Column,
+			What: fmt.Sprintf("and %d more problems from here on", rest),
+		})
+	}
+	return e
+}
+
+// quoted makes a text from the file harmless and short. A runner takes "##["
+// anywhere in a line for a command to itself, so that is broken up too.
+func quoted(s string) string {
+	const more = "..."
+	cut := false
+	if utf8.RuneCountInString(s) > maxQuoted {
+		n := 0
+		for i := range s {
+			if n == maxQuoted {
+				s, cut = s[:i], true
+				break
+			}
+			n++
+		}
+	}
+	s = breakCommands(strconv.Quote(s))
+	if cut {
+		s += more
+	}
+	return s
+}
+
+// inert leaves a plain text as it is and quotes any other, whole: for what a
+// person reads in a plan.
+func inert(s string) string {
+	if plain(s) {
+		return s
+	}
+	return breakCommands(strconv.Quote(s))
+}
+
+// plain says whether a text can be shown as it is: printable, on one line, no
+// blanks at its ends, and nothing that a runner would take for a command.
+func plain(s string) bool {
+	if s == "" || s != strings.TrimSpace(s) || !utf8.ValidString(s) ||
+		strings.HasPrefix(s, "::") || strings.HasPrefix(s, `"`) || strings.Contains(s, "##[") {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func breakCommands(s string) string { return strings.ReplaceAll(s, "##[", `#\x23[`) }
+
+// inertWords is for words of a library inside one of our sentences: quoted only
+// if they repeat something odd.
+func inertWords(s string) string {
+	if plain(s) {
+		return s
+	}
+	return quoted(s)
+}

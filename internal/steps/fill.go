@@ -1,0 +1,91 @@
+package steps
+
+import (
+	"slices"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+)
+
+// fill makes the plan of steps that were checked: every default has its value.
+func fill(name string, list []*step, opt Options) *Plan {
+	plan := &Plan{File: name, Steps: []PlanStep{}}
+	for _, s := range list {
+		if len(opt.Only) > 0 && !slices.Contains(opt.Only, s.ID) {
+			continue
+		}
+		p := s.plan(opt.HostEnv)
+		if len(opt.Only) > 0 {
+			p.Needs = slices.DeleteFunc(p.Needs, func(id string) bool { return !slices.Contains(opt.Only, id) })
+		}
+		plan.Steps = append(plan.Steps, p)
+	}
+	return plan
+}
+
+func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
+	p := PlanStep{
+		ID: s.ID, Name: s.Name, Script: string(s.Run), Image: s.Image,
+		Env: own(s.Env), PassEnv: own(s.PassEnv), Workdir: s.Workdir,
+		MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits,
+		Network: s.Network, EgressAllow: own(s.EgressAllow), Needs: own(s.Needs), ContinueOnErr: s.ContinueOnError,
+		Tolerate: own(s.Tolerate), Expect: Expect(s.Expect), MaxOutput: s.MaxOutputBytes, TrackFiles: s.TrackFiles,
+		CapDrop: own(s.CapDrop), Profile: s.SecurityProfile, Mounts: own(s.Mounts), Line: s.at.line,
+	}
+	if p.Name == "" {
+		p.Name = s.ID
+	}
+	if len(s.Command) == 0 {
+		p.Language = s.Language
+	}
+	for _, arg := range s.Command {
+		p.Command = append(p.Command, string(arg))
+	}
+	if s.rootDir != "" && s.Image != "host" {
+		p.Root = box.Root{Kind: box.RootDir, Dir: s.rootDir}
+	}
+	for _, name := range p.PassEnv {
+		if _, ok := hostEnv(name); !ok {
+			p.PassEnvUnset = append(p.PassEnvUnset, name)
+		}
+	}
+	p.Tmpfs = s.memoryFiles()
+	return p
+}
+
+// own copies a list that steps share, and makes an absent one empty: a plan
+// printed as JSON has no null where a list belongs.
+func own[S ~[]T, T any](list S) []T { return append([]T{}, list...) }
+
+// memoryFiles is every tmpfs of the step. /tmp and HOME are there unless the
+// step said otherwise; both count as its memory, so a small step gets small
+// ones.
+func (s *step) memoryFiles() []box.Tmpfs {
+	size := func(bytes int64) int64 {
+		if s.MemoryMb == 0 {
+			return bytes
+		}
+		return max(min(bytes, s.MemoryMb<<20/2), 1<<20)
+	}
+	out := []box.Tmpfs{}
+	has := func(target string) bool {
+		return slices.ContainsFunc(out, func(t box.Tmpfs) bool { return t.Target == target })
+	}
+	for _, t := range s.Tmpfs {
+		bytes := t.bytes
+		if bytes == 0 {
+			bytes = size(box.DefaultTmpBytes)
+		}
+		out = append(out, box.Tmpfs{Target: t.target, Bytes: bytes})
+	}
+	_, written := s.written["tmpfs"]
+	none := written && len(s.Tmpfs) == 0
+	mounted := slices.ContainsFunc(s.Mounts, func(m box.Mount) bool { return m.Target == "/tmp" })
+	if !has("/tmp") && !none && !mounted {
+		out = append(out, box.Tmpfs{Target: "/tmp", Bytes: size(box.DefaultTmpBytes)})
+	}
+	if !has(box.HomeTarget) {
+		out = append(out, box.Tmpfs{Target: box.HomeTarget, Bytes: size(box.DefaultHomeBytes)})
+	}
+	slices.SortStableFunc(out, func(a, b box.Tmpfs) int { return comparePaths(a.Target, b.Target) })
+	return out
+}

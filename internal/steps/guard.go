@@ -1,0 +1,257 @@
+package steps
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Guard knows the host paths that no box may see: folders of the system,
+// credentials, the control sockets of container engines, and where kern keeps
+// its own state.
+//
+// A path inside the workspace can be replaced by a link between the check of
+// the file and the start of the step, by an earlier step. So whoever binds a
+// source asks the guard once more just before, and binds what it answered
+// without following links.
+type Guard struct {
+	exact  []place // refused themselves
+	below  []place // refused with everything below
+	above  []string
+	eval   func(string) (string, error)
+	stat   func(string) (os.FileInfo, error)
+	inodes []inode
+}
+
+type place struct{ path, why string }
+
+type inode struct {
+	info os.FileInfo
+	why  string
+}
+
+const (
+	whySystem = "is a folder of the system"
+	whyHome   = "is the home folder"
+	whySocket = "holds sockets that control this machine"
+	whyKern   = "is where kern keeps its own state"
+	whyCreds  = "holds credentials"
+)
+
+// credentials are names of files and folders that hold secrets, wherever they
+// are. .cargo, .m2 and .gem are not among them: caches that steps need.
+var credentials = []string{
+	".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".password-store", ".netrc", ".git-credentials",
+	".pypirc", ".npmrc", ".oci", ".terraform.d", ".databrickscfg", ".boto", ".s3cfg", ".rclone.conf",
+}
+
+// credentialPairs are two neighbouring names that hold secrets together.
+var credentialPairs = [][2]string{
+	{".config", "gcloud"}, {".config", "gh"}, {".config", "doctl"}, {".config", "rclone"},
+}
+
+// sockets are names of sockets that hand out the machine, wherever they are.
+var sockets = []string{"docker.sock", "containerd.sock", "podman.sock", "crio.sock", "buildkitd.sock"}
+
+// NewGuard collects the refused paths for one caller.
+func NewGuard(opt Options) *Guard {
+	g := &Guard{eval: opt.EvalSymlinks, stat: opt.Stat}
+	if g.eval == nil {
+		g.eval = filepath.EvalSymlinks
+	}
+	if g.stat == nil {
+		g.stat = os.Stat
+	}
+	for _, p := range []string{"/", "/etc", "/root", "/boot", "/proc", "/sys", "/dev", "/run", "/var/run"} {
+		g.exact = append(g.exact, place{p, whySystem})
+	}
+	// A process's own folder in /proc leads to the whole host, and a device is
+	// the machine itself. /dev/shm holds plain files.
+	g.below = append(g.below, place{"/proc", whySystem}, place{"/sys", whySystem}, place{"/dev", whySystem})
+	for _, p := range []string{"user", "docker", "docker.sock", "containerd", "podman", "crio", "buildkit", "systemd", "dbus"} {
+		g.below = append(g.below, place{"/run/" + p, whySocket}, place{"/var/run/" + p, whySocket})
+		g.above = append(g.above, "/run/"+p)
+	}
+	if filepath.IsAbs(opt.Home) {
+		for _, home := range g.both(filepath.Clean(opt.Home)) {
+			g.exact = append(g.exact, place{home, whyHome})
+			g.above = append(g.above, home)
+		}
+	}
+	for _, dir := range kernDirs(opt) {
+		for _, p := range g.both(dir) {
+			g.below = append(g.below, place{p, whyKern})
+			g.above = append(g.above, p)
+		}
+	}
+	// A bind mount elsewhere of a refused folder is that folder still.
+	for _, p := range append(slices.Clone(g.exact), place{"/run/docker.sock", whySocket}) {
+		if info, err := g.stat(p.path); err == nil {
+			g.inodes = append(g.inodes, inode{info, p.why})
+		}
+	}
+	return g
+}
+
+// kernDirs is where kern's runtime registry, images, configuration and volumes
+// can be: the configured place and the default one of each.
+func kernDirs(opt Options) []string {
+	var out []string
+	for _, x := range []struct{ name, inHome string }{
+		{"XDG_RUNTIME_DIR", ""}, {"XDG_CACHE_HOME", ".cache"}, {"XDG_CONFIG_HOME", ".config"}, {"XDG_DATA_HOME", ".local/share"},
+	} {
+		if base := opt.XDG[x.name]; filepath.IsAbs(base) {
+			out = append(out, filepath.Join(base, "kern"))
+		}
+		if x.inHome != "" && filepath.IsAbs(opt.Home) {
+			out = append(out, filepath.Join(opt.Home, x.inHome, "kern"))
+		}
+	}
+	return out
+}
+
+// both gives a path, and its real path if that is another one.
+func (g *Guard) both(path string) []string {
+	real, _, err := g.real(path)
+	if err != nil || real == path {
+		return []string{path}
+	}
+	return []string{path, real}
+}
+
+// Source judges a host path that a box wants to see. It answers with the real
+// path, or with why the box may not. A path that does not exist is judged by
+// its name and by what exists above it, and given back as it is: whether it is
+// there shows when the step starts.
+func (g *Guard) Source(path string) (real, why string) {
+	if why := badPath(path); why != "" {
+		return "", why
+	}
+	if !filepath.IsAbs(path) {
+		return "", "is not absolute"
+	}
+	path = filepath.Clean(path)
+	real, missing, err := g.real(path)
+	if err != nil {
+		return "", "cannot be looked at: " + inertWords(reason(err))
+	}
+	for _, p := range []string{path, real} {
+		if why := g.refused(p); why != "" {
+			if p != path {
+				why = "leads to " + inert(p) + ", which " + why
+			}
+			return "", why
+		}
+	}
+	if missing {
+		return path, ""
+	}
+	if info, err := g.stat(real); err == nil {
+		for _, i := range g.inodes {
+			if os.SameFile(info, i.info) {
+				return "", i.why
+			}
+		}
+	}
+	return real, ""
+}
+
+// refused judges a cleaned absolute path by its name.
+func (g *Guard) refused(path string) string {
+	for _, p := range g.exact {
+		if path == p.path {
+			return p.why
+		}
+	}
+	for _, p := range g.below {
+		if within(path, p.path) && !strings.HasPrefix(path, "/dev/shm/") {
+			return p.why
+		}
+	}
+	// kern's place where there is no runtime folder: /tmp/kern-UID.
+	if rest, ok := strings.CutPrefix(path, "/tmp/kern-"); ok {
+		if uid, _, _ := strings.Cut(rest, "/"); uid != "" && strings.Trim(uid, "0123456789") == "" {
+			return whyKern
+		}
+	}
+	for _, p := range g.above {
+		if within(p, path) {
+			return "holds " + inert(p) + ", which no box may see"
+		}
+	}
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		if slices.Contains(credentials, part) {
+			return whyCreds + " (" + part + ")"
+		}
+		if i > 0 && slices.Contains(credentialPairs, [2]string{parts[i-1], part}) {
+			return whyCreds + " (" + parts[i-1] + "/" + part + ")"
+		}
+	}
+	if slices.Contains(sockets, parts[len(parts)-1]) {
+		return "is a socket that controls this machine"
+	}
+	return ""
+}
+
+// real follows the links of a path. Of one that does not exist it follows those
+// of what exists above it.
+func (g *Guard) real(path string) (real string, missing bool, err error) {
+	rest := ""
+	for p := path; ; p = filepath.Dir(p) {
+		real, err := g.eval(p)
+		if err == nil {
+			return filepath.Join(real, rest), rest != "", nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) || p == "/" {
+			return "", false, err
+		}
+		rest = filepath.Join(filepath.Base(p), rest)
+	}
+}
+
+// reason is an error without the path in it.
+func reason(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
+// within says whether a cleaned path is the folder or lies below it.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// badPath is why a text is no path at all; empty if it may be one.
+func badPath(path string) string {
+	switch {
+	case path == "":
+		return "is empty"
+	case len(path) > maxPath:
+		return "is longer than any path can be"
+	case strings.ContainsRune(path, 0):
+		return "has a NUL character in it"
+	}
+	return ""
+}
+
+// cleanTarget judges a path inside a box and gives its shortest form. ".." is
+// refused, not resolved: what it means depends on links in the image.
+func cleanTarget(path string) (clean, why string) {
+	if why := badPath(path); why != "" {
+		return "", why
+	}
+	if path[0] != '/' {
+		return "", "is not absolute"
+	}
+	if slices.Contains(strings.Split(path, "/"), "..") {
+		return "", "has .. in it"
+	}
+	return filepath.Clean(path), ""
+}

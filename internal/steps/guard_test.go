@@ -1,0 +1,123 @@
+package steps
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestGuard(t *testing.T) {
+	g := NewGuard(testOptions(t))
+	for _, tc := range []struct {
+		path string
+		why  string // empty: allowed
+	}{
+		{"/", "system"}, {"/etc", "system"}, {"/root", "system"}, {"/boot", "system"}, {"/proc", "system"}, {"/sys", "system"}, {"/dev", "system"},
+		{"/run", "system"}, {"/var/run", "system"}, {"//etc/", "system"}, {"/etc/../etc", "system"},
+		{"/proc/1/root", "system"}, {"/sys/fs/cgroup", "system"}, {"/dev/sda", "system"}, {"/dev/shm", "system"},
+		{"/run/docker.sock", "sockets"}, {"/var/run/docker.sock", "sockets"}, {"/srv/x/docker.sock", "socket"},
+		{"/run/containerd/containerd.sock", "sockets"}, {"/run/podman", "sockets"}, {"/run/user/1000/bus", "sockets"},
+		{"/home/me", "home folder"}, {"/home", "holds /home/me"},
+		{"/home/me/.ssh", ".ssh"}, {"/srv/.aws/x", ".aws"}, {"/x/.gnupg", ".gnupg"}, {"/x/.kube/config", ".kube"}, {"/x/.docker", ".docker"},
+		{"/x/.azure", ".azure"}, {"/x/.password-store", ".password-store"}, {"/x/.netrc", ".netrc"}, {"/x/.git-credentials", ".git-credentials"},
+		{"/x/.pypirc", ".pypirc"}, {"/x/.npmrc", ".npmrc"}, {"/x/.config/gcloud/y", "gcloud"}, {"/x/.config/gh", "gh"},
+		{"/home/me/.cache/kern", "kern keeps"}, {"/cache/kern/images", "kern keeps"}, {"/cache", "holds /cache/kern"},
+		{"/home/me/.config/kern", "kern keeps"}, {"/home/me/.local/share/kern/v", "kern keeps"}, {"/tmp/kern-1000/x", "kern keeps"},
+		{"data", "absolute"}, {"", "empty"}, {"/a\x00b", "NUL"}, {"/" + strings.Repeat("a", 5000), "longer"},
+
+		{"/etc/ssl", ""}, {"/root/project", ""}, {"/home/me/work", ""}, {"/home/you", ""}, {"/home/me/.cargo", ""}, {"/home/me/.m2", ""},
+		{"/home/me/.cache/pip", ""}, {"/dev/shm/x", ""}, {"/tmp", ""}, {"/tmp/kern-files", ""}, {"/usr/local/go", ""}, {"/home/me/kern", ""},
+		{"/x/config/gh", ""}, {"/x/ssh", ""},
+	} {
+		real, why := g.Source(tc.path)
+		switch {
+		case tc.why == "" && why != "":
+			t.Errorf("%q is refused: %s", tc.path, why)
+		case tc.why == "" && real != tc.path:
+			t.Errorf("%q became %q", tc.path, real)
+		case tc.why != "" && !strings.Contains(why, tc.why):
+			t.Errorf("%q: got %q, want %q", tc.path, why, tc.why)
+		}
+	}
+}
+
+// On real files: what counts is where a path leads, not what it is called.
+func TestGuardFollowsLinks(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(top, "home")
+	for _, dir := range []string{"home/.ssh", "home/data", "srv"} {
+		if err := os.MkdirAll(filepath.Join(top, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{
+		"srv/plain": "../home/data", "srv/keys": "../home/.ssh", "srv/home": "../home", "srv/etc": "/etc", "srv/loop": "loop",
+		"srv/up": "..", "srv/self": "/proc/self/root",
+	} {
+		if err := os.Symlink(to, filepath.Join(top, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := NewGuard(Options{Home: home})
+	for _, tc := range []struct{ sentence, path, want, why string }{
+		{"a link to a plain folder is that folder", "srv/plain", "home/data", ""},
+		{"a missing path stays as it is", "srv/nothing/x", "srv/nothing/x", ""},
+		{"a link to keys", "srv/keys", "", ".ssh"},
+		{"a link to the home folder", "srv/home", "", "home folder"},
+		{"a link to a folder above the home folder", "srv/up", "", "holds"},
+		{"a link to a folder of the system", "srv/etc", "", "system"},
+		{"a link through the process to the whole host", "srv/self", "", "system"},
+		{"what is missing behind a link to keys", "srv/keys/id_new", "", ".ssh"},
+		{"a link to itself", "srv/loop", "", "cannot be looked at"},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			real, why := g.Source(filepath.Join(top, tc.path))
+			if tc.why != "" {
+				if !strings.Contains(why, tc.why) {
+					t.Errorf("got %q, %q; want it refused: %s", real, why, tc.why)
+				}
+				return
+			}
+			if why != "" || real != filepath.Join(top, tc.want) {
+				t.Errorf("got %q, %q; want %q", real, why, tc.want)
+			}
+		})
+	}
+}
+
+func TestGuardSeesTheSameFolderUnderAnotherName(t *testing.T) {
+	home := t.TempDir()
+	info, err := os.Stat(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := testOptions(t)
+	opt.Home = home
+	// What a bind mount of the home folder at /mnt looks like.
+	opt.Stat = func(p string) (os.FileInfo, error) {
+		if p == home || p == "/mnt" {
+			return info, nil
+		}
+		return nil, os.ErrNotExist
+	}
+	if _, why := NewGuard(opt).Source("/mnt"); why != whyHome {
+		t.Errorf("got %q", why)
+	}
+}
+
+func TestMountTargets(t *testing.T) {
+	for target, ok := range map[string]bool{
+		"/": false, "/dev": false, "/proc": false, "/proc/sys": false, "/sys": false, "/sys/fs": false, "/workspace": false, "/workspace/": false,
+		"/step": false, "/step/home": false, "/step/x": false, "/a/../proc": false, "rel": false, "//proc": false,
+		"/workspace/vendor": true, "/dev/x": true, "/opt/tool": true, "/steps": true, "/procs": true, "/tmp/x": true,
+	} {
+		_, err := Load("steps.yml", []byte("steps: [{run: x, mounts: {/a: '"+target+"'}}]"), testOptions(t))
+		if (err == nil) != ok {
+			t.Errorf("%q: allowed is %v, got %v", target, ok, err)
+		}
+	}
+}

@@ -1,0 +1,284 @@
+package steps
+
+import (
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+)
+
+// The bounds of what a step may ask for.
+const (
+	minMemoryMb, maxMemoryMb = 16, 1 << 20
+	minPids, maxPids         = 2, 4194304 // the kernel's own pid_max ends there
+	minCPUs, maxCPUs         = 0.01, 1024 // the kernel takes no quota below 1 ms in 100
+	minTimeoutS, maxTimeoutS = 0.001, 86400
+	maxOutput                = 16 << 30
+
+	maxSteps = 10_000
+	maxName  = 256
+	// maxString is what the kernel lets through execve as one argument or one
+	// variable, the NUL at its end not counted.
+	maxString = 128<<10 - 1
+	maxPath   = 4095
+)
+
+// What a step gets where the file says nothing.
+const (
+	defaultMemoryMb = 512
+	defaultPids     = 256
+	defaultTimeoutS = 30
+	defaultOutput   = 64 << 20
+)
+
+const (
+	idPattern   = `^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`
+	envPattern  = `^[A-Za-z_][A-Za-z0-9_]*$`
+	sizePattern = `^[1-9][0-9]*[kmgt]$`
+	capPattern  = `^(CAP_)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`
+	rootPattern = `^(host|rootfs:.+)$`
+	absPattern  = `^/`
+)
+
+var languageWords = []string{"sh", "bash", "python", "node"}
+
+// file is a steps file, as the JSON Schema shows it.
+type file struct {
+	Version  int     `json:"version,omitempty"`
+	Defaults *step   `json:"defaults,omitempty"`
+	Steps    []*step `json:"steps"`
+}
+
+// step is one step as written, on top of what defaults say, on top of what we
+// say. A field is filled by the row of its key in stepKeys.
+type step struct {
+	ID              string          `json:"id,omitempty"`
+	Name            string          `json:"name,omitempty"`
+	Run             script          `json:"run,omitempty"`
+	Command         []argument      `json:"command,omitempty"`
+	Language        string          `json:"language,omitempty"`
+	Image           string          `json:"image,omitempty"`
+	Env             environment     `json:"env,omitempty"`
+	PassEnv         []string        `json:"passEnv,omitempty"`
+	Workdir         string          `json:"workdir,omitempty"`
+	MemoryMb        int64           `json:"memoryMb,omitempty"` // 0: no cap
+	Pids            int64           `json:"pids,omitempty"`     // 0: no cap
+	CPUs            float64         `json:"cpus,omitempty"`     // 0: no cap
+	TimeoutS        float64         `json:"timeoutS,omitempty"`
+	RequireLimits   bool            `json:"requireLimits,omitempty"`
+	Network         bool            `json:"network,omitempty"`
+	EgressAllow     []string        `json:"egressAllow,omitempty"`
+	Mounts          mounts          `json:"mounts,omitempty"`
+	Tmpfs           tmpfs           `json:"tmpfs,omitempty"`
+	CapDrop         []string        `json:"capDrop,omitempty"`
+	SecurityProfile string          `json:"securityProfile,omitempty"`
+	MaxOutputBytes  int64           `json:"maxOutputBytes,omitempty"`
+	TrackFiles      bool            `json:"trackFiles,omitempty"`
+	Needs           names           `json:"needs,omitempty"`
+	ContinueOnError bool            `json:"continueOnError,omitempty"`
+	Tolerate        []box.FaultType `json:"tolerate,omitempty"`
+	Expect          expectation     `json:"expect,omitempty"`
+
+	rootDir string           // real path, for rootfs:
+	at      pos              // of the step
+	written map[string]value // what is in force for a key, in the step or in defaults
+	own     map[string]value // what the step itself wrote
+	// bad keys had something wrong: what follows from them together with other
+	// keys is then not worth saying.
+	bad map[string]bool
+}
+
+// These types look in the file unlike what they become; the schema of each is
+// beside the test that generates it.
+type (
+	script      string
+	argument    string
+	environment []EnvVar
+	names       []string
+	mounts      []box.Mount
+	expectation Expect
+	tmpfs       []tmpfsEntry
+)
+
+type tmpfsEntry struct {
+	target string
+	bytes  int64 // 0: the default
+	size   string
+	at     pos
+}
+
+// key is all there is to say about one key of a step.
+type key struct {
+	name  string
+	built bool
+	// perStep keys cannot stand in defaults: they say what one step is.
+	perStep bool
+	// null is allowed and means "none".
+	null bool
+	// def is the default as the file would write it; nil is none.
+	def any
+	// min and max bound a number, or the length of a text.
+	min, max float64
+	words    []string
+	pattern  string
+	doc      string
+	read     func(*checker, key, value, *step)
+}
+
+// stepKeys is every key of a step, in the order in which they are documented.
+// A key without read is part of the format and refused by name.
+var stepKeys = []key{
+	{name: "id", built: true, perStep: true, pattern: idPattern, read: readID,
+		doc: "Unique name of the step; it names the folder of its logs, and needs refers to it. Default: step-N, N counted from 1."},
+	{name: "name", built: true, perStep: true, max: maxName, read: readName,
+		doc: "What is shown for the step. Default: the id."},
+	{name: "run", built: true, perStep: true, read: readRun,
+		doc: "Script for language, run from a read-only file outside the workspace. A step has exactly one of run and command."},
+	{name: "command", built: true, perStep: true, read: readCommand,
+		doc: "Program and arguments, as a list; no shell reads them. A step has exactly one of run and command."},
+	{name: "code", perStep: true,
+		doc: "A cell whose rich results are captured."},
+	{name: "language", built: true, def: "sh", words: languageWords, read: readLanguage,
+		doc: "What reads run: sh (sh -e), bash (bash -eo pipefail), python or node, looked up in the box. Default: sh."},
+	{name: "image", built: true, def: "host", pattern: rootPattern, read: readImage,
+		doc: "Where the box's root file system comes from: host (this machine's own tools, read-only, nothing secret) or rootfs:DIR (a folder; a relative one starts at the folder of the steps file). Default: host."},
+	{name: "setup", doc: "Command run once before, with network, in its own box."},
+	{name: "env", built: true, def: map[string]any{}, read: readEnv,
+		doc: "Variables of the step, name to value; a plain number or boolean is taken as it is written. They come after those of the box and may replace them. Default: none. A step's env replaces that of defaults as a whole."},
+	{name: "passEnv", built: true, def: []any{}, pattern: envPattern, read: readPassEnv,
+		doc: "Names of variables handed in from the caller's environment, after env. Their values are masked in log, summary and report. One that the caller does not have stays unset. Default: none."},
+	{name: "workdir", built: true, def: box.WorkspaceTarget, pattern: absPattern, read: readWorkdir,
+		doc: "Absolute folder in the box where the step starts. Default: /workspace."},
+	{name: "memoryMb", built: true, null: true, def: defaultMemoryMb, min: minMemoryMb, max: maxMemoryMb, read: readMemory,
+		doc: "Memory cap in MiB, for all processes and tmpfs of the step together. Default: 512. null is no cap, which needs requireLimits: false."},
+	{name: "pids", built: true, null: true, def: defaultPids, min: minPids, max: maxPids, read: readPids,
+		doc: "How many processes and threads the step may have at a time. Default: 256. null is no cap, which needs requireLimits: false."},
+	{name: "cpus", built: true, null: true, min: minCPUs, max: maxCPUs, read: readCPUs,
+		doc: "How many CPUs' worth of time the step may use; fractions are allowed. Default: no cap."},
+	{name: "timeoutS", built: true, def: defaultTimeoutS, min: minTimeoutS, max: maxTimeoutS, read: readTimeout,
+		doc: "Deadline in seconds by our own clock; fractions are allowed. Default: 30."},
+	{name: "requireLimits", built: true, def: true, read: readRequireLimits,
+		doc: "The memory and pids caps must be in force, or nothing runs. Default: true."},
+	{name: "diskMb", doc: "What the step may write to the workspace, in MiB."},
+	{name: "network", built: true, def: false, read: readNetwork,
+		doc: "true gives the step the host's own network, its loopback included. Exclusive with egressAllow. Default: false."},
+	{name: "egressAllow", built: true, def: []any{}, read: readEgressAllow,
+		doc: "Destinations the step may reach through the proxy: name, name:port or *.name (one label, not the bare name); without a port, 80 and 443. Everything else is refused. Exclusive with network. Default: none."},
+	{name: "egressDeny", doc: "Rules that win over any allow."},
+	{name: "egressMode", doc: "enforce or audit."},
+	{name: "expectDenied", doc: "Rules whose refusal is a note, not a fault."},
+	{name: "mounts", built: true, def: map[string]any{}, read: readMounts,
+		doc: "Host paths shown in the box: absolute host path to absolute path in the box, or to [path, ro] or [path, rw]. A path alone is writable. Folders of the system, credentials and sockets of container engines are refused. Default: none."},
+	{name: "tmpfs", built: true, def: map[string]any{"/tmp": "64m"}, pattern: sizePattern, read: readTmpfs,
+		doc: "File systems in memory, counted against memoryMb: path to size (such as 256m; units k, m, g, t), or a list of paths of the default size. /tmp is always there, 64m or half of memoryMb if that is less, unless tmpfs is {}; /step/home resizes HOME."},
+	{name: "capDrop", built: true, def: []any{"ALL"}, pattern: capPattern, read: readCapDrop,
+		doc: "Capabilities dropped from the box, as a list. Default: [ALL]."},
+	{name: "profiles", doc: "Reusable profiles of kern."},
+	{name: "apparmor", doc: "A loaded AppArmor profile to enter."},
+	{name: "securityProfile", built: true, null: true, words: []string{"untrusted"}, read: readSecurityProfile,
+		doc: "untrusted, or null for none. Default: none."},
+	{name: "enforceLimits", doc: "Which path kern takes to its caps."},
+	{name: "maxOutputBytes", built: true, def: defaultOutput, min: 1, max: maxOutput, read: readMaxOutput,
+		doc: "How many bytes of each of stdout and stderr are kept; the rest is counted and dropped. Default: 67108864 (64 MiB)."},
+	{name: "trackFiles", built: true, def: true, read: readTrackFiles,
+		doc: "List the files that the step changed in the workspace. Default: true."},
+	{name: "depsReadonly", doc: "Whether a step can change what its own setup installed."},
+	{name: "needs", built: true, perStep: true, read: readNeeds,
+		doc: "Id, or list of ids, of steps that must pass before this one runs. Default: none."},
+	{name: "allowChanges", doc: "Globs of what a step may change."},
+	{name: "onFailure", doc: "What becomes of a failed step's writes."},
+	{name: "continueOnError", built: true, def: false, read: readContinueOnError,
+		doc: "A failure of the step is reported and does not close the gate. Steps that need it are skipped all the same. Default: false."},
+	{name: "tolerate", built: true, def: []any{}, words: faultWords(), read: readTolerate,
+		doc: "Fault types that do not fail the step: the exit code decides. Default: none."},
+	{name: "expect", built: true, def: map[string]any{"exitCode": 0}, read: readExpect,
+		doc: "What the step must end with to pass: {exitCode: N}, N from 0 to 255, or {fault: TYPE}. Default: {exitCode: 0}."},
+}
+
+// fileKeys describes the keys of the file itself.
+var fileKeys = map[string]string{
+	"version":  "Version of the format: 1, which is also the default.",
+	"defaults": "Keys that hold for every step that does not write them itself.",
+	"steps":    "The steps, in the order in which they run.",
+}
+
+// foreign are the names other tools have for what we have too.
+var foreign = map[string]string{
+	"timeout": "timeoutS", "timeout-minutes": "timeoutS", "timeoutms": "timeoutS",
+	"memory": "memoryMb", "mem": "memoryMb", "memorymb": "memoryMb", "cpu": "cpus", "pids-limit": "pids",
+	"working-directory": "workdir", "cwd": "workdir", "shell": "language", "script": "run", "cmd": "command",
+	"args": "command", "entrypoint": "command", "continue-on-error": "continueOnError", "allowfailure": "continueOnError",
+	"environment": "env", "secrets": "passEnv", "egress": "egressAllow", "allow": "egressAllow",
+	"allowed-endpoints": "egressAllow", "volumes": "mounts", "depends_on": "needs", "dependson": "needs",
+	"container": "image", "rootfs": "image", "title": "name",
+}
+
+// stepKey finds the row of a key.
+func stepKey(name string) (key, bool) {
+	for _, k := range stepKeys {
+		if k.name == name {
+			return k, true
+		}
+	}
+	return key{}, false
+}
+
+// builtKeys names the keys that can be written, in defaults or in a step.
+func builtKeys(inDefaults bool) []string {
+	var out []string
+	for _, k := range stepKeys {
+		if k.built && !(inDefaults && k.perStep) {
+			out = append(out, k.name)
+		}
+	}
+	return out
+}
+
+func faultWords() []string {
+	out := make([]string, len(box.Kinds))
+	for i, k := range box.Kinds {
+		out[i] = string(k.Type)
+	}
+	return out
+}
+
+// nearest finds the word that was probably meant; empty if none is near.
+func nearest(word string, words []string) string {
+	if len(word) > 64 {
+		return ""
+	}
+	lower := strings.ToLower(word)
+	best, bestAt := "", 1+len(lower)/3
+	for _, w := range words {
+		if foreign[lower] == w {
+			return w
+		}
+		if d := distance(lower, strings.ToLower(w)); d < bestAt {
+			best, bestAt = w, d
+		}
+	}
+	return best
+}
+
+// distance counts the changes that turn one word into the other: a letter put
+// in, left out or replaced, or two neighbours swapped.
+func distance(a, b string) int {
+	before, last, now := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		now[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				now[j] = min(now[j], before[j-2]+1)
+			}
+		}
+		before, last, now = last, now, before
+	}
+	return last[len(b)]
+}

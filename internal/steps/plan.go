@@ -1,0 +1,59 @@
+package steps
+
+import "github.com/untrusted-steps/untrusted-steps/internal/box"
+
+// Plan is a steps file with every default filled in. Nothing later reads the
+// file: what is not in the plan does not happen. Steps stand in the order of the
+// file, which is the order in which they run as far as needs allow.
+type Plan struct {
+	File  string     `json:"file"`
+	Steps []PlanStep `json:"steps"`
+}
+
+// PlanStep is one step, ready to run. The values of passEnv are not in it:
+// they are looked up when the step runs, so a plan can be printed.
+type PlanStep struct {
+	ID       string   `json:"id"`
+	Name     string   `json:"name"`
+	Language string   `json:"language,omitempty"` // empty for command
+	Script   string   `json:"script,omitempty"`
+	Command  []string `json:"command,omitempty"`
+	Image    string   `json:"image"` // as written
+	Root     box.Root `json:"-"`
+	Env      []EnvVar `json:"env"` // in the order of the file
+	PassEnv  []string `json:"passEnv"`
+	// PassEnvUnset are those of PassEnv that the caller did not have when the
+	// plan was made. They stay unset.
+	PassEnvUnset  []string        `json:"passEnvUnset,omitempty"`
+	Workdir       string          `json:"workdir"`
+	MemoryMb      int64           `json:"memoryMb"`
+	Pids          int64           `json:"pids"`
+	CPUs          float64         `json:"cpus"` // 0: no cap
+	TimeoutS      float64         `json:"timeoutS"`
+	RequireLimits bool            `json:"requireLimits"`
+	Network       bool            `json:"network"`
+	EgressAllow   []string        `json:"egressAllow"` // canonical rules
+	Needs         []string        `json:"needs"`
+	ContinueOnErr bool            `json:"continueOnError"`
+	Tolerate      []box.FaultType `json:"tolerate"`
+	Expect        Expect          `json:"expect"`
+	MaxOutput     int64           `json:"maxOutputBytes"`
+	TrackFiles    bool            `json:"trackFiles"`
+	CapDrop       []string        `json:"capDrop"`
+	Profile       string          `json:"securityProfile,omitempty"`
+	Tmpfs         []box.Tmpfs     `json:"tmpfs"`  // with the default /tmp
+	Mounts        []box.Mount     `json:"mounts"` // sources are real paths
+	Line          int             `json:"-"`      // of the step in the file
+}
+
+// EnvVar is one variable of a step's environment.
+type EnvVar struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Expect is what a step must end with to pass: an exit code, or a fault.
+type Expect struct {
+	ExitCode *int          `json:"exitCode,omitempty"`
+	Fault    box.FaultType `json:"fault,omitempty"`
+}

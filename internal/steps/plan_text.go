@@ -1,0 +1,253 @@
+package steps
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+)
+
+// maxScriptLines bounds how much of a script a printed plan repeats.
+const maxScriptLines = 40
+
+// WriteText prints the plan for a person to judge before anything runs: what
+// runs, in which order, under which caps, with what to reach and to see. Texts
+// of the file are shown as they are only where that is harmless, else quoted.
+// Values of variables are not shown.
+func (p *Plan) WriteText(w io.Writer) error {
+	out := bufio.NewWriter(w)
+	fmt.Fprintf(out, "plan of %s: %s\n", inert(p.File), count(len(p.Steps), "step"))
+	if p.needsLater() {
+		fmt.Fprintf(out, "because of needs, the order is: %s\n", inertAll(idsOf(order(p.Steps)), ", "))
+	}
+	for i := range p.Steps {
+		p.Steps[i].writeText(out, i+1, len(p.Steps))
+	}
+	return out.Flush()
+}
+
+// needsLater says whether some step needs one that stands after it.
+func (p *Plan) needsLater() bool {
+	before := make(map[string]bool, len(p.Steps))
+	for _, s := range p.Steps {
+		if slices.ContainsFunc(s.Needs, func(id string) bool { return !before[id] }) {
+			return true
+		}
+		before[s.ID] = true
+	}
+	return false
+}
+
+func idsOf(list []*PlanStep) []string {
+	ids := make([]string, len(list))
+	for i, s := range list {
+		ids[i] = s.ID
+	}
+	return ids
+}
+
+func (p *PlanStep) writeText(w io.Writer, n, of int) {
+	row := func(label string, lines ...string) {
+		for _, line := range lines {
+			fmt.Fprintf(w, "  %-10s %s\n", label, line)
+			label = ""
+		}
+	}
+	title := inert(p.ID)
+	if p.Name != p.ID {
+		title += "  " + inert(p.Name)
+	}
+	fmt.Fprintf(w, "\n[%d/%d] %s  (line %d)\n", n, of, title, p.Line)
+
+	if p.Language == "" {
+		row("command", inertAll(p.Command, " "))
+	} else {
+		row("script", p.Language)
+		row("", scriptLines(p.Script)...)
+	}
+	row("image", inert(p.Image)+p.imageDir())
+	row("workdir", inert(p.Workdir))
+	row("needs", orNone(inertAll(p.Needs, ", ")))
+	row("limits", p.limits())
+	row("deadline", seconds(p.TimeoutS))
+	row("network", p.network()...)
+	row("env", orNone(inertAll(p.envNames(), ", ")))
+	if len(p.PassEnv) > 0 {
+		row("passed in", inertAll(p.PassEnv, ", "))
+	}
+	if len(p.PassEnvUnset) > 0 {
+		row("not set", inertAll(p.PassEnvUnset, ", ")+" (not in the caller's environment)")
+	}
+	for i, m := range p.Mounts {
+		row(labelOnce("mounts", i), fmt.Sprintf("%s at %s, %s", inert(m.Source), inert(m.Target), mode(m.ReadOnly)))
+	}
+	for i, t := range p.Tmpfs {
+		row(labelOnce("tmpfs", i), fmt.Sprintf("%s, %s", inert(t.Target), size(t.Bytes)))
+	}
+	row("dropped", orNone(inertAll(p.CapDrop, ", "))+" (capabilities)")
+	if p.Profile != "" {
+		row("profile", inert(p.Profile))
+	}
+	row("output", "up to "+size(p.MaxOutput)+" each of stdout and stderr")
+	row("files", map[bool]string{true: "changes are listed", false: "changes are not listed"}[p.TrackFiles])
+	row("passes if", p.passes())
+}
+
+func (p *PlanStep) imageDir() string {
+	if p.Root.Kind == box.RootDir {
+		return " = " + inert(p.Root.Dir)
+	}
+	return ""
+}
+
+func (p *PlanStep) limits() string {
+	caps := []string{"memory " + capped(p.MemoryMb, " MiB"), "pids " + capped(p.Pids, ""), "cpus no cap"}
+	if p.CPUs > 0 {
+		caps[2] = "cpus " + strconv.FormatFloat(p.CPUs, 'g', -1, 64)
+	}
+	must := "required: nothing runs unless memory and pids are capped"
+	if !p.RequireLimits {
+		must = "not required: the step runs even if nothing is capped"
+	}
+	return strings.Join(caps, ", ") + " (" + must + ")"
+}
+
+func (p *PlanStep) network() []string {
+	switch {
+	case p.Network:
+		return []string{"THE HOST'S OWN, ITS LOOPBACK INCLUDED"}
+	case len(p.EgressAllow) == 0:
+		return []string{"none"}
+	}
+	lines := []string{"only through the proxy, to"}
+	for _, rule := range p.EgressAllow {
+		lines = append(lines, "- "+inert(rule))
+	}
+	return lines
+}
+
+func (p *PlanStep) envNames() []string {
+	names := make([]string, len(p.Env))
+	for i, e := range p.Env {
+		names[i] = e.Name
+	}
+	return names
+}
+
+func (p *PlanStep) passes() string {
+	s := ""
+	switch {
+	case p.Expect.Fault != "":
+		s = "it ends with the fault " + string(p.Expect.Fault)
+	case p.Expect.ExitCode != nil:
+		s = "it exits with " + strconv.Itoa(*p.Expect.ExitCode)
+	}
+	for i, t := range p.Tolerate {
+		s += map[bool]string{true: ", tolerating ", false: ", "}[i == 0] + string(t)
+	}
+	if p.ContinueOnErr {
+		s += "; a failure does not close the gate"
+	}
+	return s
+}
+
+// scriptLines shows a script behind a gutter: no line of it begins where a
+// reader, or a runner, looks for ours.
+func scriptLines(script string) []string {
+	lines := strings.Split(strings.TrimRight(script, "\n"), "\n")
+	more := len(lines) - maxScriptLines
+	if more > 0 {
+		lines = lines[:maxScriptLines]
+	}
+	out := make([]string, 0, len(lines)+1)
+	for _, line := range lines {
+		out = append(out, strings.TrimRight("| "+inertLine(line), " "))
+	}
+	if more > 0 {
+		out = append(out, "| ... "+count(more, "more line"))
+	}
+	return out
+}
+
+// inertLine shows a line of a script; its own quotes and blanks stay readable,
+// and only what is not printable is escaped.
+func inertLine(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '\t':
+			b.WriteString("    ")
+		case unicode.IsPrint(r) && r != unicode.ReplacementChar:
+			b.WriteRune(r)
+		default:
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return breakCommands(b.String())
+}
+
+func inertAll(list []string, sep string) string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		// With a blank in it, one argument would look like two.
+		if out[i] = inert(s); out[i] == s && strings.ContainsAny(s, " ,") {
+			out[i] = strconv.Quote(s)
+		}
+	}
+	return strings.Join(out, sep)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+func labelOnce(label string, i int) string {
+	if i > 0 {
+		return ""
+	}
+	return label
+}
+
+func mode(readOnly bool) string {
+	if readOnly {
+		return "read-only"
+	}
+	return "writable"
+}
+
+func capped(n int64, unit string) string {
+	if n == 0 {
+		return "no cap"
+	}
+	return strconv.FormatInt(n, 10) + unit
+}
+
+func seconds(s float64) string { return strconv.FormatFloat(s, 'f', -1, 64) + " s" }
+
+// size prints bytes in the largest unit that needs no fraction.
+func size(n int64) string {
+	for _, u := range []struct {
+		shift uint
+		name  string
+	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if n >= 1<<u.shift && n&(1<<u.shift-1) == 0 {
+			return strconv.FormatInt(n>>u.shift, 10) + " " + u.name
+		}
+	}
+	return count(int(n), "byte")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}

@@ -1,0 +1,175 @@
+package steps
+
+import "github.com/untrusted-steps/untrusted-steps/internal/box"
+
+// Verdict words of a run.
+const (
+	VerdictPass      = "pass"
+	VerdictFail      = "fail"
+	VerdictRefused   = "refused"
+	VerdictError     = "error"
+	VerdictCancelled = "cancelled"
+)
+
+// Status words of a step.
+const (
+	StatusPassed    = "passed"
+	StatusFailed    = "failed"
+	StatusSkipped   = "skipped"
+	StatusCancelled = "cancelled"
+	StatusError     = "error"
+)
+
+// Result is what happened in one run: the content of report.json, schema 1.
+// Fields are only ever added.
+type Result struct {
+	Schema  int          `json:"schema"`
+	Verdict string       `json:"verdict" jsonschema:"enum=pass,enum=fail,enum=refused,enum=error,enum=cancelled"`
+	Tool    Tool         `json:"tool"`
+	Host    Host         `json:"host"`
+	Steps   []StepResult `json:"steps"`
+	// Refusal is why nothing ran, with the command that would help.
+	Refusal *Refusal `json:"refusal,omitempty"`
+	// Notes are things said once per run, such as why this engine.
+	Notes     []string `json:"notes,omitempty"`
+	StartedAt string   `json:"startedAt,omitempty"` // RFC 3339, UTC
+	// DurationMs is the wall-clock time of the whole run.
+	DurationMs int64 `json:"durationMs"`
+}
+
+// Tool names the program that wrote the report.
+type Tool struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// Host is where the run took place.
+type Host struct {
+	OS     string  `json:"os"`
+	Kernel string  `json:"kernel"`
+	Arch   string  `json:"arch"`
+	Cgroup string  `json:"cgroup"` // "v1", "v2" or "" where no caps are possible
+	Runner string  `json:"runner"` // "github", "local", ...
+	Proof  []Proof `json:"proof"`
+}
+
+// Proof is one control that was seen to work on this host before step 1.
+type Proof struct {
+	Control string  `json:"control"`
+	OK      bool    `json:"ok"`
+	How     string  `json:"how"`
+	Ms      float64 `json:"ms"`
+}
+
+// Refusal is why nothing ran.
+type Refusal struct {
+	Cause string   `json:"cause"`
+	Fix   []string `json:"fix"`
+}
+
+// StepResult is what happened to one step.
+type StepResult struct {
+	ID            string      `json:"id"`
+	Name          string      `json:"name"`
+	Engine        string      `json:"engine"`
+	EngineVersion string      `json:"engineVersion"`
+	EngineDigest  string      `json:"engineDigest,omitempty"`
+	Status        string      `json:"status" jsonschema:"enum=passed,enum=failed,enum=skipped,enum=cancelled,enum=error"`
+	ExitCode      *int        `json:"exitCode"`
+	Signal        *string     `json:"signal"`
+	Fault         *box.Fault  `json:"fault"`
+	Events        []box.Event `json:"events"`
+	Unobserved    []string    `json:"unobserved"`
+	DurationMs    int64       `json:"durationMs"`
+	StartupMs     int64       `json:"startupMs"`
+	// StartedMs is when the step began, since the run began.
+	StartedMs int64          `json:"startedMs"`
+	Stdout    Output         `json:"stdout"`
+	Stderr    Output         `json:"stderr"`
+	Limits    Limits         `json:"limits"`
+	Usage     Usage          `json:"usage"`
+	Network   string         `json:"network" jsonschema:"enum=none,enum=allowlist,enum=host"`
+	Egress    []EgressRecord `json:"egress"`
+	// EgressMode, EgressProposal and EgressUnused belong to the allowlist.
+	EgressMode     string       `json:"egressMode" jsonschema:"enum=enforce,enum=audit"`
+	EgressProposal []string     `json:"egressProposal"`
+	EgressUnused   []string     `json:"egressUnused"`
+	Results        []CellResult `json:"results"`
+	Files          []FileChange `json:"files"`
+	FilesTotal     int          `json:"filesTotal"`
+	Workspace      string       `json:"workspace" jsonschema:"enum=committed,enum=discarded,enum=kept,enum=unchanged"`
+	Violations     []Violation  `json:"violations"`
+	// Reason is one sentence in our own words: why the status is what it is.
+	Reason string `json:"reason,omitempty"`
+	// Excused: continueOnError kept a failure from closing the gate.
+	Excused bool `json:"excused,omitempty"`
+	// Expected is what the step file expects, where it is not exit code 0.
+	Expected *Expect `json:"expected,omitempty"`
+	// Tail is the end of the step's output for the summary; untrusted text,
+	// secrets masked. It is not part of report.json.
+	Tail string `json:"-"`
+	// EngineNote is what the engine itself said; untrusted text.
+	EngineNote string `json:"engineNote,omitempty"`
+	// PassedEnv are the names of the variables handed in from the caller.
+	PassedEnv []string `json:"passedEnv,omitempty"`
+}
+
+// Output is one stream of a step as kept on disk.
+type Output struct {
+	Path      string `json:"path"` // relative to the report folder
+	Bytes     int64  `json:"bytes"`
+	Truncated bool   `json:"truncated"`
+}
+
+// Limits are the caps a step ran under.
+type Limits struct {
+	MemoryMb int64    `json:"memoryMb"`
+	Pids     int64    `json:"pids"`
+	CPUs     float64  `json:"cpus"`
+	DiskMb   int64    `json:"diskMb"`
+	Enforced []string `json:"enforced"`
+	By       string   `json:"by"`
+}
+
+// Usage is what a step used, as the control group counted it.
+type Usage struct {
+	PeakMemoryBytes int64 `json:"peakMemoryBytes"`
+	CPUMs           int64 `json:"cpuMs"`
+	PeakPids        int64 `json:"peakPids"`
+}
+
+// EgressRecord is one destination a step asked for, with one outcome.
+type EgressRecord struct {
+	Host     string `json:"host"`
+	Port     int    `json:"port"`
+	Protocol string `json:"protocol"`
+	Verdict  string `json:"verdict" jsonschema:"enum=allowed,enum=denied,enum=failed"`
+	Reason   string `json:"reason"`
+	Rule     string `json:"rule"`
+	Count    uint64 `json:"count"`
+	BytesIn  uint64 `json:"bytesIn"`
+	BytesOut uint64 `json:"bytesOut"`
+}
+
+// CellResult is a rich value of a cell: a MIME type and a value or a path.
+type CellResult map[string]string
+
+// FileChange is one path a step changed in the workspace.
+type FileChange struct {
+	Path      string `json:"path"`
+	PathBytes string `json:"pathBytes,omitempty"` // base64, where Path is not the whole truth
+	Change    string `json:"change" jsonschema:"enum=created,enum=modified,enum=deleted,enum=mode,enum=retyped"`
+	Type      string `json:"type" jsonschema:"enum=file,enum=dir,enum=symlink,enum=fifo,enum=socket,enum=device"`
+	Size      int64  `json:"size"`
+	Mode      string `json:"mode"` // four octal digits
+	SHA256    string `json:"sha256,omitempty"`
+	Target    string `json:"target,omitempty"` // of a symlink
+	// Unreadable: the kernel did not let us look at the content.
+	Unreadable bool `json:"unreadable,omitempty"`
+}
+
+// Violation is something a step did to the workspace that it may not.
+type Violation struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}

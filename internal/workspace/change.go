@@ -1,0 +1,61 @@
+package workspace
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// What happened to a path.
+const (
+	Created  = "created"
+	Modified = "modified" // content, link target or device number
+	Deleted  = "deleted"
+	Mode     = "mode" // permission bits and nothing else
+	Retyped  = "retyped"
+)
+
+// Change is one path that differs between two trees. The fields of a deleted
+// path say what was there; all others say what is there now. Path and Target
+// are untrusted text and may hold any character.
+type Change struct {
+	// Path is relative to the workspace, which itself is ".". Bytes that are
+	// not UTF-8 are replaced in it; PathBytes is then the exact name, base64.
+	Path      string `json:"path"`
+	PathBytes string `json:"pathBytes,omitempty"`
+	Change    string `json:"change"`
+	Type      string `json:"type"`
+	Size      int64  `json:"size"`
+	Mode      string `json:"mode"` // four octal digits
+	// SHA256 of a file's content; empty if it is unreadable or very sparse.
+	SHA256 string `json:"sha256,omitempty"`
+	Target string `json:"target,omitempty"` // of a symlink
+	// Unreadable: the kernel did not let us look at the content, so that of a
+	// folder nothing below it is listed, and of a file no more is known than
+	// that its content may have changed.
+	Unreadable bool `json:"-"`
+}
+
+// RawPath is the exact path, whatever bytes it has.
+func (c Change) RawPath() string {
+	if c.PathBytes != "" {
+		if b, err := base64.StdEncoding.DecodeString(c.PathBytes); err == nil {
+			return string(b)
+		}
+	}
+	return c.Path
+}
+
+func newChange(kind string, path []byte, d *dir, e *entry) Change {
+	c := Change{
+		Path: string(path), Change: kind, Type: typeWord(e.mode), Size: e.length(),
+		Mode: fmt.Sprintf("%04o", e.mode&modePerm), SHA256: e.sha256(), Target: string(d.target(e)),
+		Unreadable: e.flags&flagUnreadable != 0,
+	}
+	if !utf8.Valid(path) {
+		c.PathBytes = base64.StdEncoding.EncodeToString(path)
+		c.Path = strings.ToValidUTF8(c.Path, "\uFFFD")
+	}
+	return c
+}

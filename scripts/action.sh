@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The action: find or build the program, fetch kern where it is wanted, run.
+# Every value comes through the environment and is only ever quoted.
+set -euo pipefail
+
+here=${UNTRUSTED_STEPS_ACTION:?}
+engine=${UNTRUSTED_STEPS_ENGINE:-auto}
+
+case $(uname -m) in
+  x86_64) arch=amd64 ;;
+  aarch64 | arm64) arch=arm64 ;;
+  *) echo "untrusted-steps: no build for $(uname -m)" >&2; exit 3 ;;
+esac
+
+# A binary in the action's own tree is pinned with it, by the commit that the
+# workflow names. Otherwise the same tree is built.
+bin=$here/dist/untrusted-steps-linux-$arch
+if [ ! -x "$bin" ]; then
+  if ! command -v go >/dev/null; then
+    echo "untrusted-steps: the action has no binary for $arch and there is no Go to build it; add actions/setup-go before it" >&2
+    exit 3
+  fi
+  dir=$(mktemp -d "${RUNNER_TEMP:-/tmp}/untrusted-steps-build-XXXXXX")
+  chmod 755 "$dir"
+  # Nothing of the workspace takes part in the build: no go.work, no flags, and
+  # no git, which would run what a repository around the tree configures.
+  (cd "$here" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$dir/untrusted-steps" ./cmd/action) >&2
+  bin=$dir/untrusted-steps
+fi
+
+# A job that brings a kern of its own needs no other.
+if [ -z "${KERN_BIN:-}" ] && { [ "$engine" = kern ] || [ "$engine" = auto ]; }; then
+  if ! "$bin" kern install >&2; then
+    if [ "$engine" = kern ]; then
+      echo "untrusted-steps: engine kern was asked for and kern cannot be installed" >&2
+      exit 3
+    fi
+    echo "untrusted-steps: kern cannot be installed; engine auto takes native" >&2
+  fi
+fi
+
+# A job's own control group is not delegated. Where the account has a user
+# manager, a scope of it is, and caps can be enforced in there.
+wrap=()
+uid=$(id -u)
+run_dir=${XDG_RUNTIME_DIR:-/run/user/$uid}
+if [ "$uid" != 0 ] && [ -S "$run_dir/systemd/private" ] && command -v systemd-run >/dev/null; then
+  export XDG_RUNTIME_DIR=$run_dir
+  wrap=(systemd-run --user --scope --quiet -p Delegate=yes --)
+fi
+exec "${wrap[@]}" "$bin"
