@@ -20,11 +20,18 @@ if [ ! -x "$bin" ]; then
     echo "untrusted-steps: the action has no binary for $arch and there is no Go to build it; add actions/setup-go before it" >&2
     exit 3
   fi
-  dir=$(mktemp -d "${RUNNER_TEMP:-/tmp}/untrusted-steps-build-XXXXXX")
+  if ! dir=$(mktemp -d "${RUNNER_TEMP:-/tmp}/untrusted-steps-build-XXXXXX"); then
+    echo "untrusted-steps: no folder to build the action in could be made, so nothing ran" >&2
+    exit 3
+  fi
   chmod 755 "$dir"
   # Nothing of the workspace takes part in the build: no go.work, no flags, and
   # no git, which would run what a repository around the tree configures.
-  (cd "$here" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$dir/untrusted-steps" ./cmd/action) >&2
+  if ! (cd "$here" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$dir/untrusted-steps" ./cmd/action) >&2; then
+    # Not 1, which says that some step failed.
+    echo "untrusted-steps: the action could not be built here, so nothing ran; what go said is above" >&2
+    exit 3
+  fi
   bin=$dir/untrusted-steps
 fi
 
@@ -45,7 +52,14 @@ wrap=()
 uid=$(id -u)
 run_dir=${XDG_RUNTIME_DIR:-/run/user/$uid}
 if [ "$uid" != 0 ] && [ -S "$run_dir/systemd/private" ] && command -v systemd-run >/dev/null; then
-  export XDG_RUNTIME_DIR=$run_dir
-  wrap=(systemd-run --user --scope --quiet -p Delegate=yes --)
+  scope=(systemd-run --user --scope --quiet -p Delegate=yes --)
+  # A manager that makes no scope would end the job with a status of its own.
+  # Without one the program says itself what cannot be enforced, and why.
+  if XDG_RUNTIME_DIR=$run_dir "${scope[@]}" true >&2; then
+    export XDG_RUNTIME_DIR=$run_dir
+    wrap=("${scope[@]}")
+  else
+    echo "untrusted-steps: the user's systemd makes no scope; going on without one" >&2
+  fi
 fi
 exec "${wrap[@]}" "$bin"

@@ -54,7 +54,7 @@ func (s script) run(t *testing.T) (code, pid int, out string) {
 		write(filepath.Join("path", name), text)
 	}
 	// Only what the script needs: no go, no systemd-run of this machine.
-	for _, name := range []string{"bash", "sh", "uname", "id", "mktemp", "chmod"} {
+	for _, name := range []string{"bash", "sh", "uname", "id", "mktemp", "chmod", "true"} {
 		real, err := exec.LookPath(name)
 		if err == nil {
 			err = errors.Join(os.MkdirAll(filepath.Join(dir, "tools"), 0o755), os.Symlink(real, filepath.Join(dir, "tools", name)))
@@ -101,6 +101,12 @@ func TestActionScript(t *testing.T) {
 			script{env: []string{"KERN_BIN=/opt/kern", "UNTRUSTED_STEPS_ENGINE=kern"}}, 41, []string{"called:  pid"}, []string{"kern install"}},
 		{"neither a binary nor Go is refused with the way out",
 			script{empty: true}, 3, []string{"add actions/setup-go"}, nil},
+		{"a build that fails is refused: it is no failed step",
+			script{empty: true, path: map[string]string{"go": "#!/bin/sh\necho some compiler error\nexit 1\n"}}, 3,
+			[]string{"some compiler error", "could not be built here, so nothing ran"}, []string{"called"}},
+		{"nor is a folder for the build that cannot be made",
+			script{empty: true, env: []string{"RUNNER_TEMP=/nowhere"}, path: map[string]string{"go": "#!/bin/sh\n"}}, 3,
+			[]string{"so nothing ran"}, []string{"called"}},
 		{"an unknown machine is refused",
 			script{path: map[string]string{"uname": "#!/bin/sh\necho riscv64\n"}}, 3, []string{"no build for riscv64"}, []string{"called"}},
 		{"an input is never read as a script",
@@ -150,7 +156,7 @@ func TestActionScriptTakesAScope(t *testing.T) {
 		env:  []string{"UNTRUSTED_STEPS_ENGINE=native", "XDG_RUNTIME_DIR=" + run},
 		path: map[string]string{"systemd-run": "#!/bin/sh\necho \"scope: $XDG_RUNTIME_DIR $*\"\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n"},
 	}
-	want := "scope: " + run + " --user --scope --quiet -p Delegate=yes -- "
+	want := "scope: " + run + " --user --scope --quiet -p Delegate=yes -- /"
 	if code, _, out := with.run(t); code != 41 || strings.Contains(out, "scope:") {
 		t.Errorf("as root: exit status %d\n%s", code, out)
 	}
@@ -161,5 +167,12 @@ func TestActionScriptTakesAScope(t *testing.T) {
 	with.env[1] = "XDG_RUNTIME_DIR=" + filepath.Join(run, "nothing")
 	if code, _, out := with.run(t); code != 41 || strings.Contains(out, "scope:") {
 		t.Errorf("without a user manager: exit status %d\n%s", code, out)
+	}
+	// A manager that answers and makes no scope: the program runs without one.
+	with.env[1] = "XDG_RUNTIME_DIR=" + run
+	with.path["systemd-run"] = "#!/bin/sh\necho Failed to start transient scope unit\nexit 1\n"
+	code, _, out := with.run(t)
+	if code != 41 || !strings.Contains(out, "called:  pid") || !strings.Contains(out, "transient scope") || !strings.Contains(out, "going on without one") {
+		t.Errorf("with a manager that makes no scope: exit status %d\n%s", code, out)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -23,12 +24,7 @@ func (a *app) fromInputs() int {
 		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1,
 		kernSHA256: a.getenv("UNTRUSTED_STEPS_KERN_SHA256"),
 	}
-	switch {
-	case in.File == "" && strings.TrimSpace(in.Steps) == "":
-		return a.wrong("inputs: give file or steps")
-	case in.File != "" && strings.TrimSpace(in.Steps) != "":
-		return a.wrong("inputs: file and steps exclude each other")
-	case in.File == "-":
+	if in.File == "-" {
 		return a.wrong("inputs: file: an action has no standard input to read")
 	}
 	if o.engine == "" {
@@ -74,6 +70,7 @@ func (r *run) annotations() []gha.Annotation {
 	if ref := r.result.Refusal; ref != nil {
 		out = append(out, gha.Annotation{Kind: gha.Error, Rank: 1000, Title: "refused: nothing ran", Message: ref.Cause})
 	}
+	file := r.annotated()
 	lines := map[string]int{}
 	for _, s := range r.plan.Steps {
 		lines[s.ID] = s.Line
@@ -94,16 +91,46 @@ func (r *run) annotations() []gha.Annotation {
 		if s.Excused {
 			a.Kind = gha.Warning
 		}
-		if f := r.opt.file; f != "" && f != "-" {
-			a.File, a.Line = f, lines[s.ID]
+		if file != "" {
+			a.File, a.Line = file, lines[s.ID]
 		}
 		out = append(out, a)
 	}
 	return out
 }
 
+// annotated is the steps file as an annotation names it: from the root of the
+// checkout, which is where GitHub looks for it. Elsewhere it stays as it was given.
+func (r *run) annotated() string {
+	f := r.opt.file
+	if f == "" || f == "-" {
+		return ""
+	}
+	root := r.app.getenv("GITHUB_WORKSPACE")
+	if root == "" {
+		return f
+	}
+	abs, err := filepath.Abs(f)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err == nil {
+		root, err = filepath.EvalSymlinks(root)
+	}
+	if err != nil {
+		return f
+	}
+	if rel, err := filepath.Rel(root, abs); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return f
+}
+
 func (r *run) outputs() gha.Outputs {
-	out := gha.Outputs{Verdict: r.result.Verdict, Report: r.opt.out + "/report.json"}
+	out := gha.Outputs{Verdict: r.result.Verdict}
+	if r.written {
+		out.Report = filepath.Join(r.opt.out, "report.json")
+	}
 	for _, s := range r.result.Steps {
 		if s.Fault != nil {
 			out.Faults = append(out.Faults, s.ID+":"+string(s.Fault.Type))

@@ -179,7 +179,7 @@ func TestKeysAgree(t *testing.T) {
 // formatKeys are the keys of the format, whether they are built or not.
 var formatKeys = strings.Fields(`
 	id name run command code language image setup env passEnv workdir memoryMb pids cpus timeoutS requireLimits diskMb
-	network egressAllow egressDeny egressMode expectDenied mounts tmpfs capDrop profiles apparmor securityProfile
+	network egressAllow egressDeny egressMode egressMaxBytes expectDenied mounts tmpfs capDrop profiles apparmor securityProfile
 	enforceLimits maxOutputBytes trackFiles depsReadonly needs allowChanges onFailure continueOnError tolerate expect`)
 
 // schemaKeys are the keys of a step in the published schema.

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
-	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
@@ -21,6 +21,7 @@ import (
 type chosen struct {
 	engine box.Engine
 	note   string
+	more   bool // the note says more than each step's result does
 	close  func()
 }
 
@@ -29,12 +30,14 @@ type candidate struct {
 	name string
 	// open finds the engine; an error says why it is not to be had.
 	open func(ctx context.Context, r *run) (box.Engine, func(), error)
+	// get is what to type where there is none to be had.
+	get []string
 }
 
 // candidates are the engines in the order in which auto tries them.
 var candidates = []candidate{
-	{"kern", openKern},
-	{"native", openNative},
+	{"kern", openKern, []string{"untrusted-steps kern install   # and leave KERN_BIN unset"}},
+	{"native", openNative, nil},
 }
 
 func openNative(_ context.Context, r *run) (box.Engine, func(), error) {
@@ -52,7 +55,9 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager) (*chosen, *steps.
 			continue
 		}
 		e, closeIt, err := c.open(ctx, r)
-		if err == nil {
+		if err != nil {
+			fixes = append(fixes, c.get...)
+		} else {
 			if err = r.probe(ctx, e, mgr); err == nil {
 				for _, s := range r.plan.Steps {
 					if err = e.Check(box.Spec{CapDrop: s.CapDrop, Profile: s.Profile, Root: s.Root, Mounts: s.Mounts, Tmpfs: s.Tmpfs}); err != nil {
@@ -63,6 +68,7 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager) (*chosen, *steps.
 			}
 			if err != nil {
 				closeIt()
+				fixes = append(fixes, fixesFor(err)...)
 			}
 		}
 		if err == nil {
@@ -71,18 +77,35 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager) (*chosen, *steps.
 			if info.Note != "" {
 				note += " (" + info.Note + ")"
 			}
+			more := info.Note != "" || len(passed) > 0
 			if len(passed) > 0 {
 				note += "; not " + strings.Join(passed, "; not ")
 			}
-			return &chosen{e, note, closeIt}, nil
+			return &chosen{engine: e, note: note, more: more, close: closeIt}, nil
 		}
 		if ctx.Err() != nil {
 			return nil, &steps.Refusal{Cause: "cancelled before the first step"}
 		}
 		passed = append(passed, fmt.Sprintf("%s, because %v", c.name, err))
-		fixes = append(fixes, fixesFor(err)...)
+	}
+	if r.opt.engine == "kern" && len(fixes) == 0 {
+		fixes = r.hostForbids(ctx, mgr)
 	}
 	return nil, &steps.Refusal{Cause: "no box can be built here: " + strings.Join(passed, "; "), Fix: fixes}
+}
+
+// hostForbids finds out by our own engine whether it is the host that lets no
+// box be built: another program's words do not say so for certain.
+func (r *run) hostForbids(ctx context.Context, mgr *limits.Manager) []string {
+	e, closeIt, err := openNative(ctx, r)
+	if err != nil {
+		return nil
+	}
+	defer closeIt()
+	if err := r.probe(ctx, e, mgr); err != nil {
+		return fixesFor(err)
+	}
+	return nil
 }
 
 // probe builds one box on this host, with caps, and runs nothing of anybody's.
@@ -100,7 +123,7 @@ func (r *run) probe(ctx context.Context, e box.Engine, mgr *limits.Manager) (err
 	}
 	defer os.RemoveAll(dir)
 	out := box.Run(ctx, box.Job{
-		Engine: e, Group: group, Stdout: discard{}, Stderr: discard{}, MaxOutput: 4096,
+		Engine: e, Group: group, Stdout: io.Discard, Stderr: io.Discard, MaxOutput: 4096,
 		Spec: box.Spec{
 			ID: "probe", Argv: []string{"true"}, Env: []string{"PATH=/usr/bin:/bin"}, Workdir: box.WorkspaceTarget, Workspace: dir,
 			Tmpfs:    []box.Tmpfs{{Target: "/tmp", Bytes: 1 << 20}, {Target: box.HomeTarget, Bytes: 1 << 20}},
@@ -109,8 +132,10 @@ func (r *run) probe(ctx context.Context, e box.Engine, mgr *limits.Manager) (err
 	})
 	v := box.Classify(out.Evidence, nil)
 	switch {
+	case v.NoVerdict != "" && out.Cause != nil: // the same words, and what they are about
+		return fmt.Errorf("the box could not be built: %w", out.Cause)
 	case v.NoVerdict != "":
-		return fmt.Errorf("%s", v.NoVerdict)
+		return errors.New(v.NoVerdict)
 	case v.Fault != nil:
 		return fmt.Errorf("a probe box ended with %s: %s", v.Fault.Type, v.Fault.Message)
 	case v.ExitCode == nil || *v.ExitCode != 0:
@@ -119,20 +144,16 @@ func (r *run) probe(ctx context.Context, e box.Engine, mgr *limits.Manager) (err
 	return nil
 }
 
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
-// fixesFor are the commands that help against an engine's refusal.
+// fixesFor are the commands that help where a probe box could not be built.
+// There are some against one cause only: others are the host's own.
 func fixesFor(err error) []string {
-	var missing *kern.NotFoundError
-	if errors.As(err, &missing) {
-		return []string{"untrusted-steps kern install"}
+	if !native.Restricted(err) {
+		return nil
 	}
 	return []string{
 		"sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0   # where AppArmor restricts user namespaces (Ubuntu 24.04)",
 		"sudo sysctl -w user.max_user_namespaces=15000                   # where they are turned off",
-		"in a container: start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined",
+		"# in a container: start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined",
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -25,10 +24,8 @@ type options struct {
 	only       string
 	json       bool
 	kernSHA256 string
+	source     []byte // what was read, once it was
 }
-
-// maxFile bounds what is read as a steps file; Load bounds it again.
-const maxFile = 2 << 20
 
 // flags reads the flags of a verb. They may stand before and after the file.
 // ok is false when code is the exit status.
@@ -43,7 +40,7 @@ func (a *app) flags(verb string, args []string, define func(*flag.FlagSet, *opti
 			if errors.Is(err, flag.ErrHelp) {
 				return opt, a.help(nil), false
 			}
-			return opt, a.wrong("%s: %v", verb, err), false
+			return opt, a.misused("%s: %v", verb, err), false
 		}
 		rest := fs.Args()
 		if len(rest) == 0 {
@@ -53,7 +50,7 @@ func (a *app) flags(verb string, args []string, define func(*flag.FlagSet, *opti
 		args = rest[1:]
 	}
 	if len(files) != 1 {
-		return opt, a.wrong("%s takes one FILE, not %d", verb, len(files)), false
+		return opt, a.misused("%s takes one FILE, not %d", verb, len(files)), false
 	}
 	opt.file = files[0]
 	return opt, 0, true
@@ -101,6 +98,7 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	if err != nil {
 		return nil, a.wrong("%v", err), false
 	}
+	o.source = src
 	lo := a.loadOptions(o)
 	if o.only != "" && len(lo.Only) == 0 {
 		return nil, a.wrong("--only %q names no step", o.only), false
@@ -116,12 +114,15 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	return p, 0, true
 }
 
+// readAtMost is one byte too many, so that Load sees that there are too many.
+const readAtMost = steps.MaxFile + 1
+
 func (a *app) read(o *options) (name string, src []byte, err error) {
 	switch o.file {
 	case "":
 		return "steps", []byte(o.text), nil
 	case "-":
-		src, err = io.ReadAll(io.LimitReader(a.stdin, maxFile))
+		src, err = io.ReadAll(io.LimitReader(a.stdin, readAtMost))
 		return "stdin", src, err
 	}
 	f, err := os.Open(o.file)
@@ -133,7 +134,7 @@ func (a *app) read(o *options) (name string, src []byte, err error) {
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 		return "", nil, fmt.Errorf("%s is not a regular file", o.file)
 	}
-	src, err = io.ReadAll(io.LimitReader(f, maxFile))
+	src, err = io.ReadAll(io.LimitReader(f, readAtMost))
 	return o.file, src, err
 }
 
@@ -141,13 +142,6 @@ func (a *app) loadOptions(o *options) steps.Options {
 	lo := steps.Options{
 		Workspace: o.workspace, Home: a.getenv("HOME"), HostEnv: a.lookupEnv, XDG: map[string]string{},
 		BareList: o.file == "",
-		ParseRule: func(s string) (string, error) {
-			r, err := egress.ParseRule(s)
-			if err != nil {
-				return "", err
-			}
-			return r.String(), nil
-		},
 	}
 	for _, n := range []string{"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
 		lo.XDG[n] = a.getenv(n)
@@ -173,8 +167,7 @@ func (a *app) check(args []string) int {
 	if len(p.Steps) == 1 {
 		n = "step"
 	}
-	fmt.Fprintf(a.stdout, "%s: %d %s, nothing wrong\n", o.file, len(p.Steps), n)
-	return exitPass
+	return a.print(fmt.Sprintf("%s: %d %s, nothing wrong\n", gha.Inert(o.file), len(p.Steps), n))
 }
 
 func (a *app) plan(args []string) int {
@@ -189,30 +182,24 @@ func (a *app) plan(args []string) int {
 	if !ok {
 		return code
 	}
+	var b strings.Builder
+	write := p.WriteText
 	if o.json {
-		e := json.NewEncoder(a.stdout)
-		e.SetIndent("", "  ")
-		if err := e.Encode(p); err != nil {
-			fmt.Fprintf(a.stderr, "untrusted-steps: write the plan: %v\n", err)
-			return exitNoVerdict
-		}
-		return exitPass
+		write = p.WriteJSON
 	}
-	if err := p.WriteText(a.stdout); err != nil {
-		fmt.Fprintf(a.stderr, "untrusted-steps: write the plan: %v\n", err)
+	if err := write(&b); err != nil {
+		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)
 		return exitNoVerdict
 	}
-	return exitPass
+	return a.print(b.String())
 }
 
 func (a *app) schema(args []string) int {
 	switch {
 	case len(args) == 0:
-		a.stdout.Write(steps.Schema())
+		return a.print(string(steps.Schema()))
 	case len(args) == 1 && args[0] == "report":
-		a.stdout.Write(steps.ReportSchema())
-	default:
-		return a.wrong("schema takes nothing, or the word report")
+		return a.print(string(steps.ReportSchema()))
 	}
-	return exitPass
+	return a.misused("schema takes nothing, or the word report")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,13 +17,13 @@ import (
 // kern fetches the kern binary, or says which one a run would use.
 func (a *app) kern(args []string) int {
 	fs := flag.NewFlagSet("kern", flag.ContinueOnError)
-	fs.SetOutput(discard{})
+	fs.SetOutput(io.Discard)
 	sum := fs.String("kern-sha256", "", "")
 	if len(args) == 0 || (args[0] != "install" && args[0] != "path") {
-		return a.wrong("kern takes one of the words install and path")
+		return a.misused("kern takes one of the words install and path")
 	}
 	if err := fs.Parse(args[1:]); err != nil || fs.NArg() > 0 {
-		return a.wrong("kern %s takes no more than --kern-sha256 HEX", args[0])
+		return a.misused("kern %s takes no more than --kern-sha256 HEX", args[0])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -39,8 +40,7 @@ func (a *app) kern(args []string) int {
 		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)
 		return exitRefused
 	}
-	fmt.Fprintln(a.stdout, path)
-	return exitPass
+	return a.print(path + "\n")
 }
 
 func openKern(ctx context.Context, r *run) (box.Engine, func(), error) {

@@ -87,7 +87,7 @@ func (a *app) main(args []string) int {
 	if later[args[0]] {
 		return a.wrong("%s is not built yet", args[0])
 	}
-	return a.wrong("%q is no verb; the verbs are %s", args[0], strings.Join(verbNames(), ", "))
+	return a.misused("%q is no verb; the verbs are %s", args[0], strings.Join(verbNames(), ", "))
 }
 
 func verbNames() []string {
@@ -98,22 +98,37 @@ func verbNames() []string {
 	return out
 }
 
-// wrong says what is wrong with the command line.
+// wrong says what is wrong with what was asked for.
 func (a *app) wrong(format string, args ...any) int {
 	fmt.Fprintf(a.stderr, "untrusted-steps: "+format+"\n", args...)
+	return exitUsage
+}
+
+// misused is wrong for a command line that is not one of ours, and says where
+// those are listed.
+func (a *app) misused(format string, args ...any) int {
+	a.wrong(format, args...)
 	fmt.Fprintln(a.stderr, "  untrusted-steps help lists what there is")
 	return exitUsage
 }
 
-func (a *app) help([]string) int {
-	a.usage(a.stdout)
+// print writes an answer to stdout. One that nobody got is none: a script must
+// not take an empty file for it.
+func (a *app) print(text string) int {
+	if _, err := io.WriteString(a.stdout, text); err != nil {
+		fmt.Fprintf(a.stderr, "untrusted-steps: write to stdout: %v\n", err)
+		return exitNoVerdict
+	}
 	return exitPass
 }
 
-func (a *app) version([]string) int {
-	fmt.Fprintf(a.stdout, "%s %s\n", toolName, toolVersion())
-	return exitPass
+func (a *app) help([]string) int {
+	var b strings.Builder
+	a.usage(&b)
+	return a.print(b.String())
 }
+
+func (a *app) version([]string) int { return a.print(toolName + " " + toolVersion() + "\n") }
 
 func (a *app) usage(w io.Writer) {
 	fmt.Fprintf(w, "Run steps nobody has read yet, each in its own box.\n\nUsage:\n")

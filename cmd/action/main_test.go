@@ -52,7 +52,8 @@ func TestBox(t *testing.T) {
 	}
 }
 
-// TestRefused is what a run does on a host that cannot enforce what it asks.
+// TestRefused is what a run does on a host that cannot enforce what it asks: attack
+// J125 and its like.
 // Root makes one by giving everything up.
 func TestRefused(t *testing.T) {
 	boxtest.Need(t, "root")

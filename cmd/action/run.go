@@ -45,10 +45,13 @@ func (a *app) runFile(o *options) int {
 		return code
 	}
 	// From here on a report is written, whatever happens.
-	if err := a.prepareOut(o); err != nil {
-		return a.wrong("--out: %v", err)
+	if code, ok := a.prepareOut(o); !ok {
+		return code
 	}
-	r := &run{app: a, opt: o, plan: p, actions: a.getenv("GITHUB_ACTIONS") == "true"}
+	if why := outInMount(o.out, p); why != "" {
+		return a.wrong("--out: %s", why)
+	}
+	r := &run{app: a, opt: o, plan: p, source: o.source, actions: a.getenv("GITHUB_ACTIONS") == "true"}
 	return r.do()
 }
 
@@ -63,25 +66,67 @@ func (a *app) possible(o *options) (code int, ok bool) {
 	return 0, true
 }
 
-func (a *app) prepareOut(o *options) error {
+// prepareOut makes the report folder ready. A folder that was asked for and
+// cannot be one is a wrong flag; having no place for one is the host's doing.
+// ok is false when code is the exit status.
+// outInMount says whether a step could write into the report folder, through a
+// writable mount of it or of a folder above it, or is itself shown the report.
+func outInMount(out string, p *steps.Plan) string {
+	for _, s := range p.Steps {
+		for _, m := range s.Mounts {
+			if !m.ReadOnly && (within(out, m.Source) || within(m.Source, out)) {
+				return fmt.Sprintf("%s lies in %s, which step %s mounts writable; name a folder outside of it", out, m.Source, s.ID)
+			}
+		}
+	}
+	return ""
+}
+
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+func (a *app) prepareOut(o *options) (code int, ok bool) {
+	made := ""
 	if o.out == "" {
 		dir, err := os.MkdirTemp("", "untrusted-steps-")
-		if err != nil {
-			return err
+		if err == nil {
+			made = dir
+			// Others may read the report; the folder's name is no secret.
+			err = os.Chmod(dir, 0o755)
 		}
-		// Others may read the report; the folder's name is no secret.
-		if err := os.Chmod(dir, 0o755); err != nil {
-			return err
+		if err != nil {
+			a.refused(&steps.Refusal{Cause: fmt.Sprintf("no folder for the report could be made: %v", err),
+				Fix: []string{"# name a folder that can be written, with --out DIR, or in TMPDIR for all temporary files"}}, a.stderr)
+			return exitRefused, false
 		}
 		o.out = dir
 	}
-	abs, err := filepath.Abs(o.out)
-	if err != nil {
-		return err
+	out, err := filepath.Abs(o.out)
+	if err == nil {
+		out, err = report.PrepareFolder(out, o.workspace)
 	}
-	o.out = abs
-	o.out, err = report.PrepareFolder(o.out, o.workspace)
-	return err
+	if err != nil {
+		if made != "" {
+			_ = os.Remove(made)
+		}
+		return a.wrong("--out: %v", err), false
+	}
+	o.out = out
+	return 0, true
+}
+
+// refused says why nothing ran, and what to type.
+func (a *app) refused(ref *steps.Refusal, to io.Writer) {
+	fmt.Fprintf(to, "untrusted-steps: refused, nothing ran: %s\n", gha.Inert(strings.ReplaceAll(ref.Cause, "\n", "; ")))
+	for _, f := range ref.Fix {
+		lead := "  try: "
+		if strings.HasPrefix(f, "#") { // a word about the next line
+			lead = "  "
+		}
+		fmt.Fprintf(to, "%s%s\n", lead, gha.Inert(f))
+	}
 }
 
 // run is one run on its way through.
@@ -89,7 +134,11 @@ type run struct {
 	app     *app
 	opt     *options
 	plan    *steps.Plan
+	source  []byte // of the steps file
 	actions bool
+
+	stdout, stderr *gha.Outlet // of the app, from the start of the run
+	written        bool        // the report folder is
 
 	log    *gha.Log
 	masker *gha.Masker
@@ -112,12 +161,17 @@ func (r *run) do() int {
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 
+	// Nor may a reader that is there and does not read hold up a cancel.
+	r.stdout, r.stderr = gha.NewOutlet(a.stdout), gha.NewOutlet(a.stderr)
+	context.AfterFunc(ctx, r.stdout.Abandon)
+	context.AfterFunc(ctx, r.stderr.Abandon)
+
 	r.masker = gha.NewMasker(r.secrets()...)
-	logTo := a.stdout
+	logTo, logBy := a.stdout, r.stdout
 	if r.opt.json {
-		logTo = a.stderr
+		logTo, logBy = a.stderr, r.stderr
 	}
-	r.log = gha.NewLog(logTo, gha.LogOptions{
+	r.log = gha.NewLog(logBy, gha.LogOptions{
 		Banner:  fmt.Sprintf("%s %s: %d %s from %s", toolName, toolVersion(), len(r.plan.Steps), noun(len(r.plan.Steps), "step", "steps"), gha.Inert(r.plan.File)),
 		Actions: r.actions, Terminal: isTerminal(logTo) && !r.actions, Width: func() int { return widthOf(logTo) },
 		Now: time.Now, Masker: r.masker,
@@ -175,17 +229,30 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 	}
 	defer eng.close()
 	if eng.note != "" {
-		r.result.Notes = append(r.result.Notes, eng.note)
+		if eng.more { // the name and version alone are in every step's result
+			r.result.Notes = append(r.result.Notes, eng.note)
+		}
 		r.log.Say(eng.note)
 	}
+	requests, err := report.OpenRequests(r.opt.out)
+	if err != nil {
+		return &steps.Refusal{Cause: err.Error()}
+	}
+	defer func() {
+		if err := requests.Close(); err != nil {
+			r.log.Say(fmt.Sprintf("the list of requests could not be written: %v", err))
+		}
+	}()
 	view := r.view("box", false)
+	imageCA := ""
+	if view.CABundle == rootfs.ExtraCA {
+		imageCA = rootfs.ExtraCA
+	}
 	sr := &steps.Runner{
-		Engine: eng.engine, Limits: mgr, Guard: steps.NewGuard(r.app.loadOptions(r.opt)), Workspace: r.opt.workspace, Out: r.opt.out, Log: r.log, Masker: r.masker,
+		ImageCABundle: imageCA,
+		Engine:        eng.engine, Limits: mgr, Guard: steps.NewGuard(r.app.loadOptions(r.opt)), Workspace: r.opt.workspace, Out: r.opt.out, Log: r.log, Masker: r.masker,
 		Getenv: r.app.lookupEnv, BoxPath: view.Path, CABundle: view.CABundle,
-		NewProxy: func(allow []egress.Rule) *egress.Proxy {
-			return egress.NewProxy(egress.Policy{Allow: allow}, &egress.Ledger{})
-		},
-		Now: time.Now,
+		NewProxy: egress.NewProxy, EgressLog: requests, Now: time.Now,
 	}
 	sr.Run(ctx, r.plan, r.result)
 	return nil
@@ -256,44 +323,85 @@ func (r *run) host() steps.Host {
 // What cannot be written is said, and a verdict without its report is none.
 func (r *run) finish() int {
 	a, res := r.app, r.result
-	code := exitOf(res.Verdict)
-	if ref := res.Refusal; ref != nil {
-		fmt.Fprintf(a.stderr, "untrusted-steps: refused, nothing ran: %s\n", gha.Inert(strings.ReplaceAll(ref.Cause, "\n", "; ")))
-		for _, f := range ref.Fix {
-			fmt.Fprintf(a.stderr, "  try: %s\n", gha.Inert(f))
-		}
+	if res.Refusal != nil {
+		a.refused(res.Refusal, r.stderr)
 	}
 	if err := report.WriteFolder(r.opt.out, res); err != nil {
-		fmt.Fprintf(a.stderr, "untrusted-steps: the report could not be written: %v\n", err)
-		if code == exitPass || code == exitFail {
-			code = exitNoVerdict
-		}
+		r.unwritten("the report could not be written", err)
+	} else {
+		r.written = true
 	}
+	r.propose()
 	tableTo := a.stdout
 	if r.opt.json {
 		tableTo = a.stderr
 	}
 	if res.Refusal == nil { // a refusal is on stderr already
 		var table strings.Builder
-		if err := report.WriteTable(&table, res, widthOf(tableTo), false); err == nil {
+		if err := report.WriteTable(&table, res, widthOf(tableTo)); err == nil {
 			r.log.Say(strings.TrimRight(table.String(), "\n"))
 		}
 	}
 	if r.actions {
 		r.decorate()
 	}
-	r.log.Say("report:  " + filepath.Join(r.opt.out, "report.json"))
-	r.log.Say("summary: " + filepath.Join(r.opt.out, "summary.md"))
+	if r.written {
+		r.log.Say("report:  " + filepath.Join(r.opt.out, "report.json"))
+		r.log.Say("summary: " + filepath.Join(r.opt.out, "summary.md"))
+	}
 	if err := r.log.Close(); err != nil {
-		fmt.Fprintf(a.stderr, "untrusted-steps: the log could not be written: %v\n", err)
+		fmt.Fprintf(r.stderr, "untrusted-steps: the log could not be written: %v\n", err)
 	}
 	if r.opt.json {
-		if err := report.WriteJSON(a.stdout, res); err != nil {
-			fmt.Fprintf(a.stderr, "untrusted-steps: the report could not be written to stdout: %v\n", err)
-			code = exitNoVerdict
+		if err := report.WriteJSON(r.stdout, res); err != nil {
+			r.unwritten("the report could not be written to stdout", err)
+			if r.written { // and must not say pass where the exit status does not
+				_ = report.WriteFolder(r.opt.out, res)
+			}
 		}
 	}
-	return code
+	return exitOf(res.Verdict)
+}
+
+// unwritten says that a report could not be written. A pass or a fail without
+// its report is no verdict; that nothing ran, or was cancelled, stays true.
+func (r *run) unwritten(what string, err error) {
+	fmt.Fprintf(r.stderr, "untrusted-steps: %s: %v\n", what, err)
+	if v := r.result.Verdict; v == steps.VerdictPass || v == steps.VerdictFail {
+		r.result.Verdict = steps.VerdictError
+	}
+}
+
+// propose writes what an audit found as a patch to the steps file, and says it.
+func (r *run) propose() {
+	byID := map[string]*steps.PlanStep{}
+	for i := range r.plan.Steps {
+		byID[r.plan.Steps[i].ID] = &r.plan.Steps[i]
+	}
+	var list []steps.Proposal
+	for _, s := range r.result.Steps {
+		if len(s.EgressProposal) == 0 {
+			continue
+		}
+		list = append(list, steps.Proposal{Step: byID[s.ID], Allow: s.EgressProposal})
+		r.log.Say(fmt.Sprintf("%s was in audit; its list would be:\n  egressAllow:\n    - %s", s.ID, strings.Join(s.EgressProposal, "\n    - ")))
+	}
+	if len(list) == 0 {
+		return
+	}
+	patch, skipped := steps.Propose(r.plan.File, r.source, list)
+	if len(skipped) > 0 {
+		r.log.Say(fmt.Sprintf("written in a way that no patch fits, so paste by hand: %s", strings.Join(skipped, ", ")))
+	}
+	if patch == "" {
+		return
+	}
+	path, err := report.WritePatch(r.opt.out, patch)
+	if err != nil {
+		r.log.Say(err.Error())
+		return
+	}
+	r.log.Say("patch:   " + path + " (git apply)")
 }
 
 func noun(n int, one, many string) string {
@@ -317,11 +425,13 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// widthOf is the width of a terminal, and 0 for anything else: a file or a pipe
+// has any width, and a CI log must not have names cut off.
 func widthOf(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return n
 		}
 	}
-	return 100
+	return 0
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha/ghatest"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -110,10 +110,10 @@ func commandsCmd(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // live leaves out the pairs that switch commands off and on.
-func live(ts *testscript.TestScript, stream []byte) []gha.Command {
-	var out []gha.Command
+func live(ts *testscript.TestScript, stream []byte) []ghatest.Command {
+	var out []ghatest.Command
 	token := ""
-	for _, c := range gha.Commands(stream) {
+	for _, c := range ghatest.Commands(stream) {
 		switch {
 		case token == "" && c.Name == "stop-commands":
 			token = strings.ToLower(c.Data)

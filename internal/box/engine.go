@@ -52,6 +52,10 @@ type Built struct {
 	// Filter is the system call filter the first process puts on the step, in
 	// the kernel's encoding; nil where the engine filters by itself.
 	Filter []byte
+	// Guard is put on the step as well where the engine filters by itself: it
+	// keeps the step from limiting the first process, which the engine's own
+	// filter knows nothing of. It reports nothing.
+	Guard []byte
 	// Keep lists the capabilities, by number, that the step keeps over its own
 	// user namespace.
 	Keep []int

@@ -2,6 +2,8 @@ package box
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -41,6 +43,7 @@ type Evidence struct {
 	OOMKills    uint64
 	MemoryMb    int64
 	PeakMemory  int64 // bytes
+	PeakSampled bool  // PeakMemory is what was seen at some moments, not the most there was
 	Escapes     []Escape
 	EscapesMore uint64 // escapes counted but not kept
 	PidsRefused uint64
@@ -125,7 +128,7 @@ func Classify(e Evidence, tolerate []FaultType) Verdict {
 	}
 
 	for _, ev := range v.Events {
-		if !contains(tolerate, ev.Type) {
+		if !slices.Contains(tolerate, ev.Type) {
 			v.Fault = &Fault{Type: ev.Type, Message: ev.Message}
 			break
 		}
@@ -136,22 +139,52 @@ func Classify(e Evidence, tolerate []FaultType) Verdict {
 		v.NoVerdict = e.Lost
 	case e.Cancelled:
 		// Said by the caller; a cancelled step has no verdict of its own.
-	case e.Status == nil && len(v.Events) == 0:
+	case e.Status == nil && !ends(v.Events):
 		v.NoVerdict = "the end of the step was not seen"
 	}
 	return v
 }
 
+// plainWord quotes what a step chose, unless it is plain text. A program can be
+// named with a line break and what looks like lines of ours.
+func plainWord(s string) string {
+	if q := strconv.Quote(s); q != `"`+s+`"` || strings.ContainsAny(s, " ,;:") {
+		return q
+	}
+	return s
+}
+
+// ends says whether one of the events is itself how a step ends, so that there
+// need be no status. A denied request or a refused fork is not.
+func ends(events []Event) bool {
+	for _, ev := range events {
+		switch ev.Type {
+		case Timeout, OOM, Killed, ExecFailed, StartupFailed:
+			return true
+		}
+	}
+	return false
+}
+
+// nearCap is the percentage of a step's own cap below which its memory cannot
+// have run out there. Above it the kernel may have failed to find a large piece.
+const nearCap = 90
+
 func oomMessage(e Evidence) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the kernel killed %s for memory", plural(e.OOMKills, "process", "processes"))
-	if e.MemoryMb > 0 {
-		fmt.Fprintf(&b, ": memoryMb is %d", e.MemoryMb)
-		if e.PeakMemory > 0 {
-			fmt.Fprintf(&b, ", the peak was %d MiB", (e.PeakMemory+(1<<20)-1)>>20)
-		}
-		fmt.Fprintf(&b, "; write memoryMb: %d to allow more", e.MemoryMb*2)
+	if e.MemoryMb <= 0 {
+		return b.String()
 	}
+	fmt.Fprintf(&b, ": memoryMb is %d", e.MemoryMb)
+	if e.PeakMemory > 0 {
+		fmt.Fprintf(&b, ", the peak was %d MiB", (e.PeakMemory+(1<<20)-1)>>20)
+		if !e.PeakSampled && e.PeakMemory < e.MemoryMb<<20/100*nearCap {
+			b.WriteString("; so memory ran out outside the step's own cap: on the host, or in a group around ours; more memoryMb would not help")
+			return b.String()
+		}
+	}
+	fmt.Fprintf(&b, "; write memoryMb: %d to allow more", e.MemoryMb*2)
 	return b.String()
 }
 
@@ -163,7 +196,7 @@ func escapeMessage(e Evidence) string {
 	if first.Program == "" && first.Syscall == "a system call" {
 		return "the step's own process was killed for a forbidden system call (SIGSYS)"
 	}
-	msg := fmt.Sprintf("%s called %s, which is forbidden in a box", first.Program, first.Syscall)
+	msg := fmt.Sprintf("%s called %s, which is forbidden in a box", plainWord(first.Program), first.Syscall)
 	if first.Program == "" {
 		msg = fmt.Sprintf("%s was called, which is forbidden in a box", first.Syscall)
 	}
@@ -171,15 +204,6 @@ func escapeMessage(e Evidence) string {
 		msg += fmt.Sprintf(" (and %d more)", rest)
 	}
 	return msg
-}
-
-func contains(list []FaultType, t FaultType) bool {
-	for _, x := range list {
-		if x == t {
-			return true
-		}
-	}
-	return false
 }
 
 func plural(n uint64, one, many string) string {

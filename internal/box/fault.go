@@ -31,7 +31,7 @@ var Kinds = []FaultKind{
 	{Timeout, "deadline passed", "The step was still running when its own deadline, kept by our clock, passed.",
 		"raise timeoutS, or find what the step waits for"},
 	{OOM, "out of memory", "The kernel's OOM killer ended a process in the step's control group.",
-		"raise memoryMb, or make the step need less"},
+		"raise memoryMb if the step's own cap was reached, or make the step need less"},
 	{EscapeBlocked, "escape blocked", "A process of the step made a system call that only leads out of a box.",
 		"find which program makes that call; no key allows it"},
 	{PidsLimit, "process limit", "The kernel refused to start a process or thread because the step had as many as pids allows.",

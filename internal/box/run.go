@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +28,8 @@ const (
 	// drainLimit bounds the wait for output and for the end of processes after
 	// the kill. The kernel needs milliseconds, an emulated machine seconds.
 	drainLimit = 10 * time.Second
+	// cancelLimit bounds the same after a cancel: whoever cancels waits 5 s.
+	cancelLimit = 3 * time.Second
 )
 
 // Job is one step to run in one box.
@@ -37,13 +40,18 @@ type Job struct {
 	Group *limits.Group
 	// Proxy serves the box's way out; nil unless the network is the allowlist.
 	// Forwards belong to the places of Spec.Listen, one each.
-	Proxy    *egress.Proxy
-	Forwards []egress.Forward
+	// A refusal of which ExpectDenied speaks is no evidence.
+	Proxy        *egress.Proxy
+	Forwards     []egress.Forward
+	ExpectDenied []egress.Rule
 	// Stdout and Stderr take what the step writes, up to MaxOutput bytes each,
 	// and Slack bytes more, which let a masking writer see whether a secret lies
 	// across the cut. What is kept is the writer's to cut.
 	Stdout, Stderr   io.Writer
 	MaxOutput, Slack int64
+	// CallerPath is the caller's own PATH. Nothing in the box comes from it: it is
+	// where a command that the box lacks is looked for, to say how it could be shown.
+	CallerPath string
 	// Started is called once the step's command runs; it may be nil.
 	Started func()
 }
@@ -63,6 +71,9 @@ type Outcome struct {
 	Stats          limits.Stats
 	// Note is what the engine itself said; untrusted text.
 	Note string
+	// Cause is the error behind Evidence.Lost where the box could not be built;
+	// it decides nothing. Whoever gives advice asks what it is.
+	Cause error
 }
 
 // Run builds a box, runs the step in it and takes the box away again. It
@@ -160,6 +171,7 @@ func (r *runner) startFailed(ctx context.Context, err error) {
 		r.out.Evidence.StartupFailure = se.Why
 	default:
 		r.lost("the box could not be built: %v", err)
+		r.out.Cause = err
 	}
 }
 
@@ -202,16 +214,16 @@ func (r *runner) next(ctx context.Context, what string) (frame, bool) {
 // failed sorts what the first process could not do: a command or a place that
 // the step names is the step's doing, anything else is no verdict.
 func (r *runner) failed(f *boxinit.Failed) {
-	s := r.job.Spec
 	switch {
-	case f.Op == "exec":
-		r.out.Evidence.ExecFailure = execMessage(s, f)
+	case f.Op == "exec", f.Op == "interpreter":
+		r.out.Evidence.ExecFailure = execMessage(r.job.Spec, f, r.job.CallerPath)
 	case f.Op == "workdir":
 		r.out.Evidence.StartupFailure = fmt.Sprintf("workdir %s: %s", f.Name, f.Why)
-	case len(f.Op) > 6 && f.Op[:6] == "named ":
-		r.out.Evidence.StartupFailure = fmt.Sprintf("%s: cannot show %s: %s", f.Op[6:], f.Name, f.Why)
+	case f.Named != "":
+		r.out.Evidence.StartupFailure = fmt.Sprintf("%s: cannot %s %s: %s", f.Named, f.Op, f.Name, f.Why)
 	default:
 		r.lost("the box could not be built: %v", f)
+		r.out.Cause = f
 	}
 }
 
@@ -358,20 +370,20 @@ func (r *runner) start(ctx context.Context) bool {
 		return false
 	}
 	defer null.Close()
-	outW, err := r.pump(r.job.Stdout, &r.out.Stdout)
+	outW, err := r.pump("stdout", r.job.Stdout, &r.out.Stdout)
 	if err != nil {
 		r.lost("make a pipe for stdout: %v", err)
 		return false
 	}
 	defer outW.Close()
-	errW, err := r.pump(r.job.Stderr, &r.out.Stderr)
+	errW, err := r.pump("stderr", r.job.Stderr, &r.out.Stderr)
 	if err != nil {
 		r.lost("make a pipe for stderr: %v", err)
 		return false
 	}
 	defer errW.Close()
 	s := r.job.Spec
-	msg := boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: r.built.Filter}}
+	msg := boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: r.built.Filter, Guard: r.built.Guard}}
 	if err := boxinit.Send(r.fd, msg, int(null.Fd()), int(outW.Fd()), int(errW.Fd())); err != nil {
 		if f, ok := r.next(ctx, "before the step"); ok {
 			closeFDs(f.fds)
@@ -424,6 +436,11 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 			case f.m.Exited != nil:
 				ws := syscall.WaitStatus(f.m.Exited.Status)
 				r.out.Evidence.Status = &ws
+				// The word may have waited for us, and the timer too: what counts
+				// is the clock.
+				if time.Since(started).Seconds() >= r.job.Spec.TimeoutS {
+					r.out.Evidence.DeadlinePassed = true
+				}
 			default:
 				r.lost("bug: unexpected word of the box's first process")
 			}
@@ -447,7 +464,11 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 
 // finish takes the box away and reads what the kernel counted.
 func (r *runner) finish() {
-	ctx, cancel := context.WithTimeout(context.Background(), drainLimit)
+	limit := drainLimit
+	if r.out.Evidence.Cancelled {
+		limit = cancelLimit
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	// What a descendant tried before the step ended counts, even if it is
 	// still waiting for its answer.
@@ -482,6 +503,7 @@ func (r *runner) finish() {
 		stats.PeakMemory = max(stats.PeakMemory, after.PeakMemory)
 		stats.CPU = max(stats.CPU, after.CPU)
 		stats.PeakPids = max(stats.PeakPids, after.PeakPids)
+		stats.PidsRefused = max(stats.PidsRefused, after.PidsRefused)
 	}
 	r.out.Stats = stats
 	e := &r.out.Evidence
@@ -491,7 +513,7 @@ func (r *runner) finish() {
 		// step that sends itself this signal accuses nobody but itself.
 		e.Escapes = append(e.Escapes, Escape{Syscall: "a system call"})
 	}
-	e.OOMKills, e.PeakMemory, e.PidsRefused = stats.OOMKills, stats.PeakMemory, stats.PidsRefused
+	e.OOMKills, e.PeakMemory, e.PeakSampled, e.PidsRefused = stats.OOMKills, stats.PeakMemory, stats.PeakSampled, stats.PidsRefused
 	if r.watcher != nil {
 		escapes, more := r.watcher.Escapes()
 		for _, x := range escapes {
@@ -506,16 +528,28 @@ func (r *runner) finish() {
 		if err := r.job.Proxy.Drain(ctx); err != nil && e.EgressLost == "" {
 			r.lost("some of the step's requests were not judged: %v", err)
 		}
+		select {
+		case err := <-r.lostWay: // it ended together with the step
+			if e.EgressLost == "" {
+				e.EgressLost = fmt.Sprintf("the egress proxy stopped: %v", err)
+			}
+		default:
+		}
 		r.way.stop()
 		r.way.served.Wait()
+		if err := r.job.Proxy.Ledger.Err(); err != nil {
+			r.lost("the list of requests is not complete: %v", err)
+		}
 		for _, rec := range r.job.Proxy.Ledger.Records() {
-			if rec.Verdict == egress.Denied {
+			if rec.Verdict == egress.Denied && !egress.Expected(r.job.ExpectDenied, rec) {
 				e.Denied = append(e.Denied, Denied{Host: rec.Host, Port: rec.Port, Reason: rec.Reason, Count: rec.Count, Rule: rec.Hint()})
 			}
 		}
 	}
 	for _, p := range r.pumps {
-		p.finish(ctx)
+		if !p.finish(ctx, r.job.MaxOutput) {
+			r.lost("the step's %s could not be written within %v of its end: nobody reads it", p.name, limit)
+		}
 	}
 	// Unblock the reader: it may hold a frame that nobody waits for.
 	_ = unix.Shutdown(r.fd, unix.SHUT_RDWR)
@@ -536,32 +570,18 @@ func closeFDs(fds []int) {
 	}
 }
 
-// execMessage names what could not be run, and where it would be looked for.
-func execMessage(s Spec, f *boxinit.Failed) string {
-	image := "the host's tools"
-	if s.Root.Kind == RootDir {
-		image = "rootfs " + s.Root.Dir
-	}
-	switch syscall.Errno(f.Errno) {
-	case unix.ENOENT:
-		return fmt.Sprintf("%q is not in the box (image: %s)", f.Name, image)
-	case unix.EACCES:
-		return fmt.Sprintf("%q cannot be executed in the box (image: %s)", f.Name, image)
-	case unix.E2BIG:
-		return fmt.Sprintf("%q: the command and its environment are too long for the kernel", f.Name)
-	}
-	return fmt.Sprintf("%q cannot be started in the box (image: %s): %s", f.Name, image, f.Why)
-}
-
 // pump copies one stream of the step to its writer, and goes on reading what
 // is over the bound so that the step is not stopped by it.
 type pump struct {
-	read *os.File
-	done chan struct{}
+	name  string
+	read  *os.File
+	into  *Stream
+	bytes atomic.Int64
+	done  chan struct{}
 }
 
 // pump makes the pipe of one stream and returns the end for the box.
-func (r *runner) pump(w io.Writer, st *Stream) (*os.File, error) {
+func (r *runner) pump(name string, w io.Writer, into *Stream) (*os.File, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -574,38 +594,42 @@ func (r *runner) pump(w io.Writer, st *Stream) (*os.File, error) {
 			return nil, err
 		}
 	}
-	p := &pump{read: read, done: make(chan struct{})}
-	limit := r.job.MaxOutput
-	through := limit + r.job.Slack
-	go func() {
-		defer close(p.done)
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := read.Read(buf)
-			if n > 0 {
-				if keep := min(int64(n), max(0, through-st.Bytes)); keep > 0 {
-					_, _ = w.Write(buf[:keep])
-				}
-				st.Bytes += int64(n)
-				st.Truncated = st.Bytes > limit
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
+	p := &pump{name: name, read: read, into: into, done: make(chan struct{})}
+	go p.copy(w, r.job.MaxOutput+r.job.Slack)
 	r.pumps = append(r.pumps, p)
 	return write, nil
 }
 
-// finish waits for the end of a stream. Every writer is dead by now, so the
-// bound is for the kernel's sake only.
-func (p *pump) finish(ctx context.Context) {
+func (p *pump) copy(w io.Writer, through int64) {
+	defer close(p.done)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := p.read.Read(buf)
+		if n > 0 {
+			// A write that fails is the writer's to remember and tell.
+			if keep := min(int64(n), max(0, through-p.bytes.Load())); keep > 0 {
+				_, _ = w.Write(buf[:keep])
+			}
+			p.bytes.Add(int64(n))
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// finish waits for the end of a stream and says whether it was reached. Every
+// writer is dead by now, so what holds a pump is whoever reads our own output.
+// It is left behind then: a verdict does not wait for a reader.
+func (p *pump) finish(ctx context.Context, limit int64) bool {
+	whole := true
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		_ = p.read.SetReadDeadline(time.Now())
-		<-p.done
+		whole = false
 	}
 	p.read.Close()
+	p.into.Bytes = p.bytes.Load()
+	p.into.Truncated = p.into.Bytes > limit
+	return whole
 }

@@ -171,6 +171,9 @@ func addLoopback(i int, a netip.Addr) error {
 	if !a.Is4() {
 		return errors.New("only IPv4 addresses can be added")
 	}
+	if answers(a) {
+		return nil // the engine gave it, and we may not
+	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -193,6 +196,16 @@ func addLoopback(i int, a netip.Addr) error {
 	// The kernel gave the address its class's mask, which would make the box's
 	// loopback answer for the whole network.
 	return unix.IoctlIfreq(fd, unix.SIOCSIFNETMASK, ifr)
+}
+
+// answers says whether an address is one of the box's own already.
+func answers(a netip.Addr) bool {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.Bind(fd, &unix.SockaddrInet4{Addr: a.As4()}) == nil
 }
 
 // job is the step's command with its standard streams.
@@ -234,6 +247,11 @@ func run(control int, p Prepare, work <-chan job, cut chan<- error) {
 	if failed != nil {
 		fail(Message{Failed: failed})
 	}
+	if len(s.Guard) > 0 {
+		if err := seccomp.InstallPlain(s.Guard); err != nil {
+			fail(Fail("install", "the guard of the first process", err))
+		}
+	}
 	if len(s.Filter) > 0 {
 		listener, err := seccomp.Install(s.Filter)
 		if err != nil {
@@ -251,6 +269,11 @@ func run(control int, p Prepare, work <-chan job, cut chan<- error) {
 		Files: []uintptr{uintptr(stdio[0]), uintptr(stdio[1]), uintptr(stdio[2])},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
+	if errors.Is(err, syscall.ENOENT) {
+		// The file is there: lookup has just seen it. What is missing is named
+		// inside it.
+		fail(Fail("interpreter", s.Argv[0], err))
+	}
 	if err != nil {
 		fail(Fail("exec", s.Argv[0], err))
 	}
@@ -296,6 +319,9 @@ func lookup(s Start) (string, *Failed) {
 	st, err := os.Stat(s.Workdir)
 	if err == nil && !st.IsDir() {
 		err = syscall.ENOTDIR
+	}
+	if err == nil {
+		err = unix.Faccessat(unix.AT_FDCWD, s.Workdir, unix.X_OK, unix.AT_EACCESS)
 	}
 	if err != nil {
 		return "", Fail("workdir", s.Workdir, err).Failed

@@ -58,6 +58,9 @@ type Start struct {
 	Env     []string `json:"env"`
 	Workdir string   `json:"workdir"`
 	Filter  []byte   `json:"filter,omitempty"`
+	// Guard is a filter that reports nothing, for a box whose engine filters by
+	// itself and does not protect the first process.
+	Guard []byte `json:"guard,omitempty"`
 }
 
 // Filtered comes with the seccomp listener.
@@ -70,13 +73,24 @@ type Started struct {
 
 // Failed says why a box could not be built or a command not be started.
 type Failed struct {
-	Op    string `json:"op"` // "exec", "workdir" or what was tried
-	Name  string `json:"name"`
+	Op   string `json:"op"` // "exec", "interpreter", "workdir" or what was tried
+	Name string `json:"name"`
+	// Named is the key of the step at fault, such as "mounts"; empty where it is
+	// not the step's doing, or Op says so by itself.
+	Named string `json:"named,omitempty"`
 	Errno int    `json:"errno"`
 	Why   string `json:"why"`
 }
 
 func (f *Failed) Error() string { return fmt.Sprintf("%s %s: %s", f.Op, f.Name, f.Why) }
+
+// Unwrap gives the kernel's own word, if it was the kernel that refused.
+func (f *Failed) Unwrap() error {
+	if f.Errno == 0 {
+		return nil
+	}
+	return syscall.Errno(f.Errno)
+}
 
 // Exited is the wait status of the step's own process.
 type Exited struct {

@@ -23,6 +23,9 @@ type Differences struct {
 	// SysShown: /sys and a control group of the box can be looked at in some
 	// boxes, and not changed.
 	SysShown bool
+	// NoWritable: it refuses, before anything is built, a writable mount over what
+	// it writes itself in /etc, and a tmpfs inside a writable mount.
+	NoWritable bool
 }
 
 // table is the published table. An engine without a row has no difference.
@@ -31,7 +34,7 @@ var table = []struct {
 	Differences
 }{
 	{"native", Differences{}},
-	{"kern", Differences{ChildEscapes: true, EscapeNames: true, SentSIGSYS: true, ProcShown: []string{"/proc/interrupts"}, SysShown: true}},
+	{"kern", Differences{ChildEscapes: true, EscapeNames: true, SentSIGSYS: true, ProcShown: []string{"/proc/interrupts"}, SysShown: true, NoWritable: true}},
 }
 
 func differences(engine string) Differences {

@@ -62,6 +62,18 @@ func (s *suite) startFacts(t *testing.T) {
 				mentions(t, r, tc.command)
 			})
 		}
+		t.Run("a missing interpreter, or loader, is not told as a missing script", func(t *testing.T) {
+			j := s.spec(t, "./script")
+			put(t, j.Workspace, "script", "#!/no/such/interpreter\n", 0o755)
+			r := s.run(t, j)
+			r.faulted(t, box.ExecFailed)
+			mentions(t, r, `"./script" is there, but the interpreter its first line names, or its loader, is not`)
+			j.Argv = []string{"script"}
+			j.Env = box.Environment{Path: append([]string{"/workspace"}, boxPath...)}.List()
+			mentions(t, s.run(t, j), `"script" is there`)
+			j.Argv = []string{"./none"}
+			mentions(t, s.run(t, j), `"./none" is not in the box`)
+		})
 		t.Run("control: a script of the workspace runs", func(t *testing.T) {
 			j := s.spec(t, "./good")
 			put(t, j.Workspace, "good", "#!/bin/sh\nexit 9\n", 0o755)
@@ -73,6 +85,40 @@ func (s *suite) startFacts(t *testing.T) {
 			put(t, j.Workspace, "good", "#!/bin/sh\nexit 9\n", 0o755)
 			s.run(t, j).faulted(t, box.ExecFailed)
 		})
+	})
+
+	t.Run("a command that only the caller has is exec_failed with the mount that shows it, and that mount does", func(t *testing.T) {
+		t.Parallel()
+		home := workspace(t)
+		for _, d := range []string{"/tool", "/tool/bin"} {
+			if err := os.Mkdir(home+d, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(t, home, "tool/bin/"+noSuchTool, "#!/bin/sh\necho shown\n", 0o755)
+		j := s.spec(t, noSuchTool)
+		j.callerPath = "/usr/bin:" + home + "/tool/bin"
+		r := s.run(t, j)
+		r.faulted(t, box.ExecFailed)
+		mentions(t, r, fmt.Sprintf("%q is not in the box (image: host); it is at %s on this machine: mounts: {%s: [%s, ro]} would show it", noSuchTool, home+"/tool/bin/"+noSuchTool, home+"/tool", home+"/tool"))
+		j.Mounts = append(j.Mounts, box.Mount{Source: home + "/tool", Target: home + "/tool", ReadOnly: true})
+		j.Tmpfs = []box.Tmpfs{{Target: box.HomeTarget, Bytes: mib}} // the test's folder lies in /tmp
+		j.Env = box.Environment{Path: append([]string{home + "/tool/bin"}, boxPath...)}.List()
+		if r := s.run(t, j); r.stdout != "shown\n" {
+			t.Errorf("with the mount: %s", r.describe())
+		}
+		// Only the name is looked up, and only where the step cannot write.
+		j = s.spec(t, "nothing/../../"+noSuchTool)
+		j.callerPath = home + "/tool/bin/x:" + home + "/tool/bin"
+		if r := s.run(t, j); strings.Contains(r.Fault.Message, "on this machine") {
+			t.Errorf("a path is looked up on the host: %s", r.Fault.Message)
+		}
+		j = s.spec(t, noSuchTool)
+		put(t, j.Workspace, noSuchTool, "", 0o755)
+		j.callerPath = j.Workspace
+		if r := s.run(t, j); strings.Contains(r.Fault.Message, "on this machine") {
+			t.Errorf("the workspace is looked into on the host: %s", r.Fault.Message)
+		}
 	})
 
 	t.Run("the step's stdin is empty and its session its own", func(t *testing.T) {

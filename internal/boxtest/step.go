@@ -36,7 +36,9 @@ type step struct {
 	ctx     context.Context
 	max     int64
 	started func()
-	engine  box.Engine
+	// callerPath is PATH as the caller of the run has it.
+	callerPath string
+	engine     box.Engine
 }
 
 // result is what was measured, and what it amounts to.
@@ -110,7 +112,7 @@ func (s *suite) run(t testing.TB, j step) result {
 	begun := time.Now()
 	out := box.Run(j.ctx, box.Job{
 		Spec: j.Spec, Engine: j.engine, Group: group, Proxy: j.proxy,
-		Stdout: &stdout, Stderr: &stderr, MaxOutput: j.max, Started: j.started,
+		Stdout: &stdout, Stderr: &stderr, MaxOutput: j.max, Started: j.started, CallerPath: j.callerPath,
 	})
 	r := result{Outcome: out, Verdict: box.Classify(out.Evidence, nil), took: time.Since(begun)}
 	r.stdout, r.stderr = stdout.String(), stderr.String()

@@ -43,6 +43,7 @@ var facts = []struct {
 	{"life", (*suite).lifeFacts},
 	{"files", (*suite).fileFacts},
 	{"workspace", (*suite).workspaceFacts},
+	{"mounts", (*suite).mountFacts},
 	{"start", (*suite).startFacts},
 	{"image", (*suite).imageFacts},
 	{"network", (*suite).networkFacts},

@@ -135,6 +135,8 @@ func TestDrainDoesNotWaitForOpenTunnels(t *testing.T) {
 // None of many denials at once is lost.
 func TestTenThousandDenialsAreAllCounted(t *testing.T) {
 	w := newWorld(t, "good.test")
+	disk := &slowDisk{t: t}
+	w.ledger.Log = disk
 	w.start()
 	const workers, each = 8, 1250
 	var wg sync.WaitGroup
@@ -167,6 +169,9 @@ func TestTenThousandDenialsAreAllCounted(t *testing.T) {
 	}
 	if n != workers*each {
 		t.Errorf("%d denials counted, %d made", n, workers*each)
+	}
+	if disk.n != workers*each {
+		t.Errorf("%d lines in the log, %d denials made", disk.n, workers*each)
 	}
 	t.Logf("%.0f denials/s", workers*each/took.Seconds())
 }

@@ -159,7 +159,7 @@ func TestAttack15ABrokenListenerIsReported(t *testing.T) {
 func TestABugWhileServingEndsTheStepsNetwork(t *testing.T) {
 	w, _, _ := goodAndEvil(t, "good.test", "bug.test")
 	w.reached(t)
-	w.proxy.HostAddrs = nil // what a bug would come to: a panic in a connection
+	w.proxy.Dial = nil // what a bug would come to: a panic in a connection
 	w.ask(plainGet("good.test"))
 	select {
 	case err := <-w.served:
@@ -212,8 +212,8 @@ func TestServeRefusesToRunWithoutItsParts(t *testing.T) {
 func TestEnvironPointsAtTheBoxesLoopback(t *testing.T) {
 	got := Environ(3128)
 	want := []string{
-		"http_proxy=http://127.0.0.1:3128", "https_proxy=http://127.0.0.1:3128",
-		"HTTP_PROXY=http://127.0.0.1:3128", "HTTPS_PROXY=http://127.0.0.1:3128",
+		"http_proxy=http://127.0.0.1:3128", "https_proxy=http://127.0.0.1:3128", "no_proxy=127.0.0.1,localhost,::1",
+		"HTTP_PROXY=http://127.0.0.1:3128", "HTTPS_PROXY=http://127.0.0.1:3128", "NO_PROXY=127.0.0.1,localhost,::1",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q", got)

@@ -122,3 +122,37 @@ func TestAttack55And59WhatTLSHidesChangesNoAddress(t *testing.T) {
 	}
 	wantOnly(t, w.end(), "good.test", map[string]uint64{"allowed": 2})
 }
+
+// Attack 56: what comes after the hello, be it early data, a second hello or a
+// renegotiation, goes where the tunnel goes.
+func TestAttack56NothingAfterTheHelloChangesTheDestination(t *testing.T) {
+	w := newWorld(t, "good.test", "evil.test:8443")
+	good := w.serveRaw(goodAddr+":443", func(c net.Conn) { io.Copy(c, c) })
+	evil := w.serveRaw(evilAddr+":443", func(c net.Conn) { io.Copy(c, c) })
+	w.start()
+	hello := records(makeHello(sniExt("good.test")), 1<<14)
+	second := records(makeHello(sniExt("evil.test")), 1<<14)
+	early := append([]byte{23, 3, 3, 0, 5}, "early"...)
+	c, _ := w.connect("good.test:443")
+	c.Write(append(append([]byte(nil), hello...), early...)) // 0-RTT: in one piece with the hello
+	back := make([]byte, len(hello)+len(early))
+	if _, err := io.ReadFull(c, back); err != nil {
+		t.Errorf("control: early data: %v", err)
+	}
+	c.Write(second)
+	io.WriteString(c, "CONNECT evil.test:443 HTTP/1.1\r\n\r\n")
+	c.(*net.TCPConn).CloseWrite()
+	if got, _ := io.ReadAll(c); !contains(string(got), string(second)) {
+		t.Error("the second hello did not go where the first one went")
+	}
+	untouched(t, "evil", evil)
+	if n := good.conns.Load(); n != 1 {
+		t.Errorf("%d connections to the good server", n)
+	}
+	recs := w.end()
+	wantOnly(t, recs, "good.test", map[string]uint64{"allowed": 1})
+	wantOnly(t, recs, "evil.test", map[string]uint64{})
+	if len(w.dialled()) != 1 || len(w.lookedUp()) != 1 {
+		t.Errorf("looked up %q, dialled %q", w.lookedUp(), w.dialled())
+	}
+}

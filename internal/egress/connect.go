@@ -107,24 +107,18 @@ func (c *conn) raw(ctx context.Context, r reached, port int, protocol string) {
 	case word == "tls" && !r.rule.tcp && judgeHello(r.name, h, err) == "":
 		protocol = ProtocolHTTPS
 	case word == "" && protocol == ProtocolConnect: // not a byte
-	case r.rule.tcp:
-		protocol = ProtocolTCP + "/" + or2(word, "unknown")
+	case word == "":
+		protocol = ProtocolTCP + "/unknown"
 	default:
-		// An audit's tunnel in which no rule for a name would have allowed this.
-		protocol = ProtocolTCP + "/" + or2(word, "unknown")
-		out.rule, out.reason = "", ReasonAudit
+		protocol = ProtocolTCP + "/" + word
+		if !r.rule.tcp { // an audit's tunnel that no rule for a name would have allowed
+			out.rule, out.reason = "", ReasonAudit
+		}
 	}
 	if out = res.outcome(out); out != r.outcome || protocol != e.a.protocol {
 		e = e.becomes(out.attempt(r.name, port, protocol))
 	}
 	e.ended(c.tr, res.in, res.out, c.p.Now())
-}
-
-func or2(word, otherwise string) string {
-	if word == "" {
-		return otherwise
-	}
-	return word
 }
 
 // end records what a tunnel came to that never opened.

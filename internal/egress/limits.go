@@ -20,6 +20,8 @@ const (
 	maxBytes    = 64 << 30  // bytes of one step, both directions of all connections together
 	maxLog      = 256 << 20 // bytes of the request log of one step; past it, lines are only counted
 	maxPeek     = 16 << 10  // bytes of a client kept to tell its protocol
+	maxPipes    = 64        // with up to 1 MiB in each, for the long streams of one step at a time
+	keptPipes   = 8         // of them, while no stream needs one
 	logBuffer   = 32 << 10
 	copyBuffer  = 128 << 10
 	maxLinger   = 256 << 10 // bytes read and dropped after a refusal
@@ -32,6 +34,7 @@ const (
 	idleTimeout    = 5 * time.Minute  // a tunnel or a body with no byte in either direction
 	writeTimeout   = 10 * time.Second // for our own short answers
 	lingerTimeout  = time.Second
-	sweepTime      = 5 * time.Millisecond  // an accept queue silent for so long is empty
+	sweepTime      = 5 * time.Millisecond // an accept queue silent for so long is empty
+	ownAddrsAge    = time.Second
 	acceptPause    = 20 * time.Millisecond // after running out of descriptors
 )

@@ -117,6 +117,7 @@ func TestEveryReasonHasItsMeaning(t *testing.T) {
 		ReasonNoRule, ReasonDenyRule, ReasonPort, ReasonIPLiteral, ReasonBadName, ReasonMetadata, ReasonNonPublic, ReasonSelf,
 		ReasonNotTLS, ReasonNoSNI, ReasonSNIMismatch, ReasonECH, ReasonHostMismatch, ReasonUpgrade, ReasonBadRequest,
 		ReasonResolve, ReasonDial, ReasonUpstream, ReasonNoHello, ReasonOverload, ReasonCancelled, ReasonHostAddrs,
+		ReasonMaxBytes, ReasonAudit, ReasonPrivate,
 	} {
 		if Meaning(r) == "" {
 			t.Errorf("%s has no meaning", r)

@@ -45,9 +45,11 @@ type Proxy struct {
 	pending pending
 	bufs    sync.Pool
 
-	mu       sync.Mutex
-	draining bool
-	serving  map[*serving]bool
+	mu        sync.Mutex
+	draining  bool
+	serving   map[*serving]bool
+	own       []netip.Addr // as listed at ownListed
+	ownListed time.Time
 }
 
 // NewProxy gives a proxy that uses this machine's resolver and network.

@@ -33,7 +33,9 @@ func (p *Proxy) reach(ctx context.Context, local net.Addr, t target) reached {
 	d, rule := p.Policy.decide(Request{Host: t.host, Port: t.port})
 	r := reached{name: d.Name, rule: rule}
 	if !d.Allow {
-		if p.isSelf(local, t) {
+		// A forward listens at its own target's address, so there this would
+		// hide the deny rule that refused.
+		if d.Reason != ReasonDenyRule && p.isSelf(local, t) {
 			d.Reason = ReasonSelf
 		}
 		r.outcome = outcome{Denied, d.Reason, d.Rule}
@@ -111,7 +113,7 @@ func (p *Proxy) resolve(ctx context.Context, name string) ([]netip.Addr, outcome
 // private says that the rule allows addresses that are not public; used, that
 // there are some.
 func (p *Proxy) judge(addrs []netip.Addr, private bool, port int) (out outcome, used bool) {
-	own, err := p.HostAddrs()
+	own, err := p.ownAddrs()
 	if err != nil {
 		return outcome{verdict: Failed, reason: ReasonHostAddrs}, false
 	}
@@ -135,6 +137,26 @@ func (p *Proxy) judge(addrs []netip.Addr, private bool, port int) (out outcome, 
 		return outcome{verdict: Denied, reason: reason}, false
 	}
 	return outcome{}, used
+}
+
+// ownAddrs lists this machine's addresses, afresh every second: the list is a
+// walk through the kernel's interfaces, and no box can make it change.
+func (p *Proxy) ownAddrs() ([]netip.Addr, error) {
+	now := p.Now()
+	p.mu.Lock()
+	own, listed := p.own, p.ownListed
+	p.mu.Unlock()
+	if age := now.Sub(listed); !listed.IsZero() && age >= 0 && age < ownAddrsAge {
+		return own, nil
+	}
+	own, err := p.HostAddrs()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.own, p.ownListed = own, now
+	return own, nil
 }
 
 func isOwn(a netip.Addr, own []netip.Addr) bool {

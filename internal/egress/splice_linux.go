@@ -13,42 +13,48 @@ import (
 // pipe carries bytes from one socket to another without a copy into our memory.
 type pipe struct{ r, w int }
 
-// pipes keeps some that are empty. Beyond those a flow in a burst makes its own.
+// pipes are those of one step. What lies in a pipe is the kernel's memory, and
+// no cap of the step counts it: a receiver that stops leaves its pipe full.
 type pipes struct {
 	mu   sync.Mutex
-	free []pipe
+	free []pipe // empty ones
+	used int
 }
 
-const (
-	pipeSize  = 1 << 20 // also what the kernel lets anyone have
-	keptPipes = 8
-)
+// pipeSize is also what the kernel lets anyone have.
+const pipeSize = 1 << 20
 
-// get gives an empty pipe; not ok means that there are no descriptors for one,
-// and the bytes have to go through a buffer.
+// get gives an empty pipe; not ok means that the step has as many as it may, or
+// that there are no descriptors, and the bytes have to go through a buffer.
 func (p *pipes) get() (pipe, bool) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used == maxPipes {
+		return pipe{}, false
+	}
 	if n := len(p.free); n > 0 {
 		got := p.free[n-1]
 		p.free = p.free[:n-1]
-		p.mu.Unlock()
+		p.used++
 		return got, true
 	}
-	p.mu.Unlock()
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return pipe{}, false
 	}
+	p.used++
 	// Without leave for a large one, a small one works as well, only slower.
 	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
 	return pipe{fds[0], fds[1]}, true
 }
 
-// put takes an empty pipe back.
-func (p *pipes) put(q pipe) {
+// put takes a pipe back. One that is not empty is closed: what is in it must not
+// come out anywhere else.
+func (p *pipes) put(q pipe, empty bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.free) < keptPipes {
+	p.used--
+	if empty && len(p.free) < keptPipes {
 		p.free = append(p.free, q)
 		return
 	}
@@ -87,19 +93,13 @@ func (f *flow) splice() (done bool, err error) {
 		return false, nil
 	}
 	left := 0
-	defer func() {
-		if left == 0 {
-			f.p.pipes.put(pipe)
-		} else {
-			pipe.close() // what is in it must not come out anywhere else
-		}
-	}()
-	for {
+	defer func() { f.p.pipes.put(pipe, left == 0) }()
+	for first := true; ; first = false {
 		n, err := spliceIn(from, pipe.w)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return true, nil
-		case errors.Is(err, unix.EINVAL) && f.moved == 0:
+		case errors.Is(err, unix.EINVAL) && first:
 			return false, nil
 		case err != nil:
 			return true, err

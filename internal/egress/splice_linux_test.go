@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,11 +43,14 @@ func TestLongStreamsComeOutAsTheyWentIn(t *testing.T) {
 	sums := make(chan [32]byte, 8)
 	w.serveRaw(goodAddr+":443", func(c net.Conn) {
 		io.ReadFull(c, make([]byte, len(hello)))
+		sent := make(chan struct{})
 		go func() {
+			defer close(sent)
 			c.Write(down)
 			closeWrite(c)
 		}()
 		got, _ := io.ReadAll(c)
+		<-sent
 		sums <- sha256.Sum256(got)
 	})
 	w.start()
@@ -148,44 +152,69 @@ func TestALongStreamToAStoppedReceiverEnds(t *testing.T) {
 	}
 }
 
-// Without descriptors for a pipe the bytes take the other way.
+// Where there is no pipe to be had the bytes take the other way.
 func TestWithoutPipesBytesGoThroughABuffer(t *testing.T) {
-	const size = 2 << 20
-	down := randomBytes(3, size)
-	a, b, err := tcpPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, d, err := tcpPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t)
 	type wrapped struct{ net.Conn } // no *net.TCPConn: cannot be spliced
-	go w.proxy.tunnel(t.Context(), c, wrapped{b}, nil, nil)
-	go func() {
-		a.Write(down)
-		closeWrite(a)
-	}()
-	got, err := io.ReadAll(d)
-	if err != nil || !bytes.Equal(got, down) {
-		t.Errorf("%d bytes of %d, %v", len(got), size, err)
-	}
-	for _, nc := range []net.Conn{a, b, c, d} {
-		nc.Close()
+	for name, c := range map[string]struct {
+		wrap func(net.Conn) net.Conn
+		used int
+	}{
+		"a connection of another kind": {func(nc net.Conn) net.Conn { return wrapped{nc} }, 0},
+		"as many pipes as may be":      {func(nc net.Conn) net.Conn { return nc }, maxPipes},
+		"control: pipes":               {func(nc net.Conn) net.Conn { return nc }, maxPipes - 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const size = 4 << 20
+			down := randomBytes(3, size)
+			a, b := tcpPair(t)
+			in, out := tcpPair(t)
+			w := newWorld(t)
+			w.proxy.pipes.used = c.used
+			done := make(chan tunnelResult, 1)
+			go func() { done <- w.proxy.tunnel(t.Context(), in, c.wrap(b), nil, nil) }()
+			go func() {
+				a.Write(down)
+				closeWrite(a)
+				io.Copy(io.Discard, a)
+			}()
+			got, err := io.ReadAll(out)
+			if err != nil || !bytes.Equal(got, down) {
+				t.Errorf("%d bytes of %d, %v", len(got), size, err)
+			}
+			closeWrite(out)
+			if !strings.HasPrefix(name, "a connection") { // that one cannot be half closed
+				if res := <-done; res.in != size || res.out != 0 {
+					t.Errorf("%+v", res)
+				}
+			}
+			if w.proxy.pipes.used != c.used {
+				t.Errorf("%d pipes in use before, %d after", c.used, w.proxy.pipes.used)
+			}
+			if spliced := len(w.proxy.pipes.free) > 0; spliced != (name == "control: pipes") {
+				t.Errorf("went through a pipe: %v", spliced)
+			}
+		})
 	}
 }
 
-func tcpPair() (net.Conn, net.Conn, error) {
+func tcpPair(t testing.TB) (net.Conn, net.Conn) {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, nil, err
+		t.Fatal(err)
 	}
 	defer ln.Close()
 	a, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
-		return nil, nil, err
+		t.Fatal(err)
 	}
 	b, err := ln.Accept()
-	return a, b, err
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		a.Close()
+		b.Close()
+	})
+	return a, b
 }

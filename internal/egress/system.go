@@ -10,8 +10,12 @@ import (
 // SystemResolve asks this machine's resolver for a name as it stands: the final
 // dot keeps search domains of resolv.conf from being added, which would look up
 // another name than the one that was judged. A name without a dot is therefore
-// not found in the hosts file.
+// not found in the hosts file; localhost, which has no other place, is what it
+// is everywhere (RFC 6761).
 func SystemResolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	if host == "localhost" {
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, nil
+	}
 	return resolveWith(ctx, &net.Resolver{PreferGo: true}, host)
 }
 

@@ -99,3 +99,10 @@ func TestTheSystemResolverTakesNamesAsTheyStand(t *testing.T) {
 		t.Error("the name server was never asked")
 	}
 }
+
+func TestLocalhostIsItsOwnWithoutAQuestion(t *testing.T) {
+	got, err := SystemResolve(t.Context(), "localhost")
+	if want := addrs("127.0.0.1", "::1"); err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}

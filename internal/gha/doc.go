@@ -5,8 +5,9 @@
 //
 // It owns one rule: no byte that a step chose reaches a place where a runner, a
 // terminal or a browser would act on it. Inert makes one line harmless, Log is
-// the only writer of the log, Masker takes out the values of secrets, and
-// Commands reads a log as the runner would, to prove the other three.
+// the only writer of the log, Masker takes out the values of secrets, and Outlet
+// keeps a reader that stopped reading from holding up a cancel. Package ghatest
+// reads a log as the runner would, to prove the first three.
 //
 // It refuses to guess: an output that does not fit on one line, a summary that
 // GitHub would throw away and a command file that is a link are errors. It knows

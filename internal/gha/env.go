@@ -16,10 +16,6 @@ type Env struct {
 	Out io.Writer
 }
 
-// InActions says whether this is a job of GitHub Actions or of something that
-// acts like it.
-func (e Env) InActions() bool { return e.Getenv("GITHUB_ACTIONS") == "true" }
-
 func (e Env) action() *githubactions.Action {
 	out := e.Out
 	if out == nil {

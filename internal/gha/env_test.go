@@ -12,6 +12,8 @@ import (
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha/ghatest"
 )
 
 func env(vars map[string]string) Env {
@@ -49,12 +51,6 @@ func TestInputs(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
-	}
-}
-
-func TestInActions(t *testing.T) {
-	if env(nil).InActions() || !env(map[string]string{"GITHUB_ACTIONS": "true"}).InActions() {
-		t.Error("GITHUB_ACTIONS decides")
 	}
 }
 
@@ -170,8 +166,8 @@ func TestAnnotate(t *testing.T) {
 	if err := e.Annotate(list); err != nil {
 		t.Fatal(err)
 	}
-	got := map[string][]Command{}
-	for _, c := range Commands(out.Bytes()) {
+	got := map[string][]ghatest.Command{}
+	for _, c := range ghatest.Commands(out.Bytes()) {
 		got[c.Name] = append(got[c.Name], c)
 	}
 	if len(got) != 3 || len(got["error"]) != 10 || len(got["warning"]) != 10 || len(got["notice"]) != 1 {

@@ -167,3 +167,15 @@ func colourCode(s string) int {
 	}
 	return 0
 }
+
+// weightless drops what a comparison by the rules of a language may skip. It is
+// for strings.Map.
+func weightless(r rune) rune {
+	switch {
+	case r == '\t':
+		return r
+	case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Mn, unicode.Me, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point):
+		return -1
+	}
+	return r
+}

@@ -3,6 +3,8 @@ package gha
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -49,6 +51,9 @@ type Log struct {
 	err      error
 	out      bytes.Buffer // lines not yet written; empty whenever mu is free
 	token    string       // switches commands on again; empty while they are on
+	sent     string       // what token was when the last bytes went out
+	missing  int          // lines that were left out, since nobody reads
+	unread   bool         // some were, at some time
 	streams  map[*stream]struct{}
 	progress progress
 }
@@ -115,6 +120,9 @@ func (l *Log) Close() error {
 	l.progress.hidden = true
 	l.flush()
 	err, wait := l.err, l.progress.stop()
+	if err == nil && l.unread {
+		err = fmt.Errorf("some of the log is missing: %w", ErrNotRead)
+	}
 	l.mu.Unlock()
 	wait()
 	return err
@@ -170,10 +178,24 @@ func (l *Log) flush() {
 }
 
 func (l *Log) write(b []byte) {
-	// A log that cannot be written must not stop a step or change its verdict.
-	if _, err := l.w.Write(b); err != nil && l.err == nil {
+	lines := bytes.Count(b, []byte("\n"))
+	if l.missing > 0 {
+		b = append(fmt.Appendf(nil, "%d lines are missing here, since nobody read the log\n", l.missing), b...)
+	}
+	_, err := l.w.Write(b)
+	switch {
+	case errors.Is(err, ErrNotRead):
+		l.missing += lines
+		// Commands are as they were: what would have changed that is lost.
+		l.token = l.sent
+	case err != nil && l.err == nil:
+		// A log that cannot be written must not stop a step or change its verdict.
 		l.err = err
 	}
+	if !errors.Is(err, ErrNotRead) {
+		l.missing, l.sent = 0, l.token
+	}
+	l.unread = l.unread || errors.Is(err, ErrNotRead)
 }
 
 // gutterName keeps what a step's id may have.

@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha/ghatest"
 )
 
 func TestLogPutsEveryLineBehindAGutter(t *testing.T) {
@@ -133,12 +135,12 @@ func TestLogSwitchesCommandsOffInActions(t *testing.T) {
 	fmt.Fprint(s.Stderr(), "y\n")
 	l.Close()
 
-	got := Commands(out.Bytes())
+	got := ghatest.Commands(out.Bytes())
 	if len(got) != 5 {
 		t.Fatalf("commands %+v in\n%s", got, out.String())
 	}
 	first, second := got[0].Data, got[3].Data
-	want := []Command{
+	want := []ghatest.Command{
 		{Line: 2, Form: "::", Name: "stop-commands", Data: first},
 		{Line: 4, Form: "::", Name: strings.ToLower(first)},
 		{Line: 5, Form: "::", Name: "warning", Data: "ours"},
@@ -266,7 +268,7 @@ func checkLog(t *testing.T, text string, cutAt int, id string) {
 		l.Say(text)
 		l.Close()
 
-		got := Commands(out.Bytes())
+		got := ghatest.Commands(out.Bytes())
 		if actions && len(got) > 0 {
 			// Ours: the first and the last, with one word.
 			first, last := got[0], got[len(got)-1]
@@ -286,7 +288,7 @@ func checkLog(t *testing.T, text string, cutAt int, id string) {
 
 func TestLogHoldsNoCommandOfAStep(t *testing.T) {
 	for _, text := range hostile {
-		if len(Commands([]byte(text))) == 0 && strings.Contains(text, "::error::forged") && !strings.HasPrefix(text, "step-1") {
+		if len(ghatest.Commands([]byte(text))) == 0 && strings.Contains(text, "::error::forged") && !strings.HasPrefix(text, "step-1") {
 			t.Errorf("the parser sees nothing in %q as it is: this test would prove nothing", text)
 		}
 		for _, at := range []int{0, 1, 2, 3, len(text) / 2, len(text)} {

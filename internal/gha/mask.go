@@ -3,6 +3,7 @@ package gha
 import (
 	"io"
 	"strings"
+	"sync"
 )
 
 // Masked stands where a secret's value stood.
@@ -187,9 +188,12 @@ func (s *masking) give(dst []byte, n int) []byte {
 // writes happen to be cut; less than the longest value is held back for that,
 // and only while the last bytes could be the beginning of one.
 type MaskWriter struct {
-	w   io.Writer
+	w io.Writer
+
+	mu  sync.Mutex // whoever copies the stream may be left behind by Close
 	s   masking
 	buf []byte
+	err error // the first of the writer below
 }
 
 // NewMaskWriter writes to w what m lets through. It is for one stream.
@@ -198,24 +202,33 @@ func NewMaskWriter(w io.Writer, m *Masker) *MaskWriter {
 }
 
 // Write masks p. It reports all of p as written unless the writer below fails.
+// After it failed once nothing more is written: a file with a hole in it would
+// read like the whole.
 func (w *MaskWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.buf = w.s.push(w.buf[:0], p)
-	if len(w.buf) > 0 {
-		if _, err := w.w.Write(w.buf); err != nil {
-			return 0, err
-		}
+	if err := w.write(); err != nil {
+		return 0, err
 	}
 	return len(p), nil
 }
 
-// Close writes what was held back. The writer below stays open.
+// Close writes what was held back and returns the first error of all writes:
+// whoever copied the stream may not have looked. The writer below stays open.
 func (w *MaskWriter) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.buf = w.s.end(w.buf[:0])
-	if len(w.buf) == 0 {
-		return nil
+	return w.write()
+}
+
+// write writes buf; mu is held.
+func (w *MaskWriter) write() error {
+	if w.err == nil && len(w.buf) > 0 {
+		_, w.err = w.w.Write(w.buf)
 	}
-	_, err := w.w.Write(w.buf)
-	return err
+	return w.err
 }
 
 // Longest is the length of the longest value, 0 if there is none: how many

@@ -2,7 +2,9 @@ package gha
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -115,5 +117,36 @@ func BenchmarkMask(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		m.Mask(text)
+	}
+}
+
+// fullOnce fails one write and would take the next, as a disk does on which
+// somebody makes room.
+type fullOnce struct {
+	after int
+	got   []byte
+}
+
+func (f *fullOnce) Write(p []byte) (int, error) {
+	if f.after--; f.after == 0 {
+		return 0, io.ErrShortWrite
+	}
+	f.got = append(f.got, p...)
+	return len(p), nil
+}
+
+func TestMaskWriterRemembersThatAWriteFailed(t *testing.T) {
+	for name, m := range map[string]*Masker{"no secrets": nil, "a secret": NewMasker("hunter2")} {
+		f := &fullOnce{after: 2}
+		w := NewMaskWriter(f, m)
+		for _, text := range []string{"one ", "two ", "three hunt"} {
+			io.WriteString(w, text) // as a copier that looks at no error
+		}
+		if err := w.Close(); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("%s: Close: %v", name, err)
+		}
+		if string(f.got) != "one " {
+			t.Errorf("%s: a file with a hole: %q", name, f.got)
+		}
 	}
 }

@@ -36,10 +36,7 @@ type Paths struct {
 	CapsInForce bool
 }
 
-var (
-	nameRule = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
-	capRule  = lazy.Regexp(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`)
-)
+var nameRule = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
 
 // Argv is what kern is told. Every element is one argument; nothing goes
 // through a shell.
@@ -87,8 +84,14 @@ func Argv(s box.Spec, p Paths) ([]string, error) {
 	if s.ShmBytes > 0 {
 		a = append(a, "--shm-size", strconv.FormatInt(s.ShmBytes, 10))
 	}
-	for _, c := range s.CapDrop {
-		a = append(a, "--cap-drop", capName(c))
+	// kern's own default keeps more than a step may have, such as SETPCAP: what
+	// it is told to drop is all that the first process will not keep.
+	kept, err := boxinit.Kept(s.CapDrop)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range boxinit.Lost(kept) {
+		a = append(a, "--cap-drop", c)
 	}
 	// One id only: a range would leave files that the caller cannot delete.
 	a = append(a, "--no-uid-range")
@@ -122,6 +125,9 @@ func Argv(s box.Spec, p Paths) ([]string, error) {
 		// network of the box's own the rule protects nobody.
 		a = append(a, "--sysctl", "net.ipv4.ip_unprivileged_port_start="+strconv.Itoa(low))
 	}
+	for _, ip := range s.Addrs {
+		a = append(a, "--ip", ip.String()) // on loopback, with no route out
+	}
 	return append(a, "--workdir", "/", "--", box.InitTarget, boxinit.Marker, box.ControlTarget), nil
 }
 
@@ -149,13 +155,16 @@ func expressible(s box.Spec) error {
 		return fmt.Errorf("network: %d", s.Network)
 	case s.ShmBytes < 0:
 		return fmt.Errorf("shm: %d bytes", s.ShmBytes)
-	case len(s.Addrs) > 0:
-		return fmt.Errorf("egressAllow: engine kern cannot give a box's loopback the address %s; name the host, or take engine native", s.Addrs[0])
+	case len(s.Addrs) > 0 && s.Network == box.NetworkHost:
+		return errors.New("egressAllow: the host's own loopback is given no address")
 	}
-	for _, c := range s.CapDrop {
-		if n := capName(c); !capRule().MatchString(n) || len(n) > 32 {
-			return fmt.Errorf("capDrop: %q is not the name of a capability", c)
+	for _, a := range s.Addrs {
+		if !a.Is4() {
+			return fmt.Errorf("egressAllow: engine kern cannot give a box's loopback the address %s: only IPv4 addresses can be added", a)
 		}
+	}
+	if _, err := boxinit.Kept(s.CapDrop); err != nil {
+		return err
 	}
 	for _, t := range s.Tmpfs {
 		if err := target("tmpfs", t.Target); err != nil {
@@ -164,6 +173,13 @@ func expressible(s box.Spec) error {
 		if strings.Contains(t.Target, ":") {
 			return fmt.Errorf("tmpfs: %q: kern reads a colon as the start of the size", t.Target)
 		}
+		for _, m := range s.Mounts {
+			// kern reaches the place by its name. A step that runs beside this
+			// one and shares the folder could make a link of it meanwhile.
+			if !m.ReadOnly && within(t.Target, m.Target) {
+				return fmt.Errorf("tmpfs: %s lies in the mount at %s, which the box may write; engine kern needs it elsewhere, or that mount read-only", t.Target, m.Target)
+			}
+		}
 		if t.Bytes <= 0 { // kern reads 0 as "no bound"
 			return fmt.Errorf("tmpfs: %s needs a size", t.Target)
 		}
@@ -171,6 +187,11 @@ func expressible(s box.Spec) error {
 	for _, m := range s.Mounts {
 		if err := target("mounts", m.Target); err != nil {
 			return err
+		}
+		// kern writes its own names into /etc when all is mounted: into a folder
+		// of the host, if that is what is there and can be written.
+		if !m.ReadOnly && (m.Target == "/etc" || slices.Contains(touched.files, m.Target)) {
+			return fmt.Errorf("mounts: engine kern would write to what is mounted at %s; mount it read-only", m.Target)
 		}
 		for _, t := range s.Tmpfs {
 			// kern mounts every tmpfs last, whatever the order of the words.

@@ -3,6 +3,7 @@ package kern
 import (
 	"flag"
 	"math"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,15 @@ func TestArgv(t *testing.T) {
 		"allowlist-is-no-network":   func(s *box.Spec, _ *Paths) { s.Network = box.NetworkAllowlist },
 		"untrusted-profile":         func(s *box.Spec, _ *Paths) { s.Profile = "untrusted" },
 		"some-capabilities-dropped": func(s *box.Spec, _ *Paths) { s.CapDrop = []string{"cap_net_raw", "SYS_CHROOT"} },
+		"nothing-dropped":           func(s *box.Spec, _ *Paths) { s.CapDrop = nil },
+		"low-ports-and-addresses": func(s *box.Spec, _ *Paths) {
+			s.Network = box.NetworkAllowlist
+			s.Listen = []netip.AddrPort{netip.MustParseAddrPort("127.64.0.1:5432"), netip.MustParseAddrPort("10.1.2.3:22"), netip.MustParseAddrPort("127.0.0.1:80")}
+			s.Addrs = []netip.Addr{netip.MustParseAddr("10.1.2.3")}
+		},
+		"high-ports-only": func(s *box.Spec, _ *Paths) {
+			s.Network, s.Listen = box.NetworkAllowlist, []netip.AddrPort{netip.MustParseAddrPort("127.64.0.1:1024")}
+		},
 		"paths-that-need-quoting": func(_ *box.Spec, p *Paths) {
 			p.Workspace = `/work/a:b,c"d e`
 			p.Mounts = []box.Mount{{Source: "/data/x,y", Target: "/data:z", ReadOnly: true}, {Source: "/rw", Target: "/rw"}}
@@ -79,11 +89,21 @@ func TestArgvRefusesWhatKernCannotExpress(t *testing.T) {
 		change func(*box.Spec, *Paths)
 		want   string
 	}{
-		"no command":                               {func(s *box.Spec, _ *Paths) { s.Argv = nil }, "command"},
-		"a deadline that is no number":             {func(s *box.Spec, _ *Paths) { s.TimeoutS = math.NaN() }, "timeoutS"},
-		"no deadline":                              {func(s *box.Spec, _ *Paths) { s.TimeoutS = 0 }, "timeoutS"},
-		"one process":                              {func(s *box.Spec, _ *Paths) { s.Pids = 1 }, "pids"},
-		"a profile nobody knows":                   {func(s *box.Spec, _ *Paths) { s.Profile = "trusted" }, "securityProfile"},
+		"no command":                   {func(s *box.Spec, _ *Paths) { s.Argv = nil }, "command"},
+		"a deadline that is no number": {func(s *box.Spec, _ *Paths) { s.TimeoutS = math.NaN() }, "timeoutS"},
+		"no deadline":                  {func(s *box.Spec, _ *Paths) { s.TimeoutS = 0 }, "timeoutS"},
+		"one process":                  {func(s *box.Spec, _ *Paths) { s.Pids = 1 }, "pids"},
+		"a profile nobody knows":       {func(s *box.Spec, _ *Paths) { s.Profile = "trusted" }, "securityProfile"},
+		"a writable mount at /etc, where kern writes": {func(s *box.Spec, _ *Paths) { s.Mounts = []box.Mount{{Source: "/a", Target: "/etc"}} }, "mount it read-only"},
+		"a writable mount at /etc/hosts":              {func(s *box.Spec, _ *Paths) { s.Mounts = []box.Mount{{Source: "/a", Target: "/etc/hosts"}} }, "mount it read-only"},
+		"a tmpfs in a mount that another step may write": {func(s *box.Spec, _ *Paths) {
+			s.Mounts = []box.Mount{{Source: "/a", Target: "/m"}}
+			s.Tmpfs = []box.Tmpfs{{Target: "/m/x", Bytes: 1}}
+		}, "tmpfs: /m/x lies in the mount at /m"},
+		"an address that cannot be added": {func(s *box.Spec, _ *Paths) { s.Addrs = []netip.Addr{netip.MustParseAddr("2001:db8::1")} }, "egressAllow"},
+		"an address for the host's own loopback": {func(s *box.Spec, _ *Paths) {
+			s.Network, s.Addrs = box.NetworkHost, []netip.Addr{netip.MustParseAddr("10.1.2.3")}
+		}, "egressAllow"},
 		"a capability that is a flag":              {func(s *box.Spec, _ *Paths) { s.CapDrop = []string{"--privileged"} }, "capDrop"},
 		"a network nobody knows":                   {func(s *box.Spec, _ *Paths) { s.Network = 7 }, "network"},
 		"a tmpfs without size":                     {func(s *box.Spec, _ *Paths) { s.Tmpfs = []box.Tmpfs{{Target: "/x"}} }, "tmpfs"},
@@ -143,29 +163,5 @@ func TestHostname(t *testing.T) {
 		if got := hostname(id); got != want {
 			t.Errorf("hostname(%q) = %q, want %q", id, got, want)
 		}
-	}
-}
-
-func TestKeep(t *testing.T) {
-	for name, c := range map[string]struct {
-		drop []string
-		want int
-		err  bool
-	}{
-		"ALL leaves none":                     {drop: []string{"ALL"}},
-		"cap_all is ALL":                      {drop: []string{"cap_all"}},
-		"a name beside ALL leaves none":       {drop: []string{"KILL", "ALL"}},
-		"nothing dropped leaves the harmless": {want: len(keepable)},
-		"one of them dropped":                 {drop: []string{"CAP_KILL"}, want: len(keepable) - 1},
-		"one that is never kept":              {drop: []string{"SYS_ADMIN"}, want: len(keepable)},
-		"a name nobody knows":                 {drop: []string{"FLY"}, err: true},
-		"a name nobody knows beside ALL":      {drop: []string{"ALL", "FLY"}, err: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := keep(c.drop)
-			if (err != nil) != c.err || len(got) != c.want {
-				t.Errorf("got %v, %v", got, err)
-			}
-		})
 	}
 }

@@ -7,12 +7,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/moby/sys/capability"
+	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
 )
 
 // Options say where to look and what to accept.
@@ -38,22 +39,29 @@ type Options struct {
 type Engine struct {
 	opts   Options
 	mapper idmap.Mapper
+	guard  []byte // keeps a step's hands off the first process
 
 	mu  sync.Mutex
 	bin *binary
 }
 
-// Open finds and verifies kern. It starts nothing but `kern --version`.
+// Open finds and verifies kern. It starts nothing but `kern --version`. What a
+// run that was killed left of its boxes is removed.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	if o.Arch == "" {
 		o.Arch = thisArch
 	}
-	e := &Engine{opts: o}
+	guard, err := seccomp.CompileGuard(thisArch)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{opts: o, guard: guard.Raw()}
 	b, err := e.lookUp(ctx)
 	if err != nil {
 		return nil, err
 	}
 	e.bin = b
+	sweep(tempFolder(o.Temp), time.Now())
 	return e, nil
 }
 
@@ -136,7 +144,7 @@ func (e *Engine) Check(s box.Spec) error {
 			return fmt.Errorf("image: engine kern starts this program inside the image, and it is not static (it asks for %q); build it with CGO_ENABLED=0", loader)
 		}
 	}
-	_, err := keep(s.CapDrop)
+	_, err := boxinit.Kept(s.CapDrop)
 	return err
 }
 
@@ -167,45 +175,3 @@ func (e *Engine) loader() (string, error) {
 	}
 	return "", nil
 }
-
-// keepable are the capabilities that a step may keep where capDrop does not say
-// ALL, whichever engine builds its box.
-var keepable = []capability.Cap{
-	capability.CAP_CHOWN, capability.CAP_DAC_OVERRIDE, capability.CAP_FOWNER, capability.CAP_FSETID,
-	capability.CAP_KILL, capability.CAP_SETGID, capability.CAP_SETUID, capability.CAP_NET_BIND_SERVICE,
-}
-
-func keep(drop []string) ([]int, error) {
-	known := map[string]capability.Cap{}
-	for _, c := range capability.ListKnown() {
-		known[strings.ToUpper(c.String())] = c
-	}
-	dropped := map[capability.Cap]bool{}
-	all := false
-	for _, d := range drop {
-		d = capName(d)
-		if d == "ALL" {
-			all = true
-			continue
-		}
-		c, ok := known[d]
-		if !ok {
-			return nil, fmt.Errorf("capDrop: %s is no capability that kern knows", d)
-		}
-		dropped[c] = true
-	}
-	if all {
-		return nil, nil
-	}
-	var out []int
-	for _, c := range keepable {
-		if !dropped[c] {
-			out = append(out, int(c))
-		}
-	}
-	slices.Sort(out)
-	return out, nil
-}
-
-// capName is a capability's name as kern is told it.
-func capName(s string) string { return strings.TrimPrefix(strings.ToUpper(s), "CAP_") }

@@ -15,7 +15,12 @@ import (
 
 // folder is a box's private folder on disk: what the box is shown at
 // box.StepDir, and for a normal user all that kern needs besides.
-type folder struct{ dir string }
+type folder struct {
+	dir string
+	// lock is held as long as the box may use the folder: whoever is killed lets
+	// go of it, and the next run sweeps the folder away.
+	lock *os.File
+}
 
 func (f folder) step() string    { return filepath.Join(f.dir, stepName) }
 func (f folder) control() string { return filepath.Join(f.step(), filepath.Base(box.ControlTarget)) }
@@ -28,17 +33,28 @@ const (
 	maxTemp = 50
 )
 
+// folderPrefix is what the folders' names begin with.
+const folderPrefix = "us-kern-"
+
+// tempFolder is where folders are made.
+func tempFolder(asked string) string {
+	if asked != "" {
+		return asked
+	}
+	return place(os.TempDir(), "/tmp", "/dev/shm", fmt.Sprintf("/run/user/%d", os.Geteuid()))
+}
+
 // makeFolder makes it. Nobody but the caller and, through a mount, the box can
 // look inside.
 func makeFolder(temp string, id idmap.Ids, script *box.Script) (folder, error) {
-	if temp == "" {
-		temp = place(os.TempDir(), "/tmp", "/dev/shm", fmt.Sprintf("/run/user/%d", os.Geteuid()))
-	}
-	dir, err := os.MkdirTemp(temp, "us-kern-")
+	dir, err := os.MkdirTemp(tempFolder(temp), folderPrefix)
 	if err != nil {
 		return folder{}, fmt.Errorf("make the box's folder: %w", err)
 	}
 	f := folder{dir: dir}
+	if f.lock, err = lock(dir); err != nil {
+		return folder{}, errors.Join(fmt.Errorf("make the box's folder: %w", err), f.remove())
+	}
 	if err := f.fill(id, script); err != nil {
 		return folder{}, errors.Join(fmt.Errorf("make the box's folder: %w", err), f.remove())
 	}
@@ -80,6 +96,9 @@ func (f folder) fill(id idmap.Ids, script *box.Script) error {
 // remove takes the folder away, with what kern left in it. An overlay's work
 // folder has no permissions at all, which stops anybody but root.
 func (f folder) remove() error {
+	if f.lock != nil {
+		defer f.lock.Close()
+	}
 	err := os.RemoveAll(f.dir)
 	if err == nil {
 		return nil

@@ -38,8 +38,9 @@ type source struct {
 
 // hostFile says what a path on the host is.
 type hostFile interface {
-	// IsDir fails where there is nothing.
-	IsDir(path string) (bool, error)
+	// IsDir fails where there is nothing, and, unless follow is set, where a
+	// link leads to it.
+	IsDir(path string, follow bool) (bool, error)
 }
 
 // sources lists what of the host a box is made of, apart from the step folder
@@ -47,12 +48,12 @@ type hostFile interface {
 func sources(s box.Spec, v rootfs.View, host hostFile) ([]source, error) {
 	var list []source
 	add := func(src source) error {
-		dir, err := host.IsDir(src.Path)
+		dir, err := host.IsDir(src.Path, src.Named == "")
 		if err != nil {
 			if src.Named != "" {
-				return &box.StartupError{Why: fmt.Sprintf("%s: %v", src.Named, err)}
+				return &box.StartupError{Why: fmt.Sprintf("%s: cannot show %s: %v", src.Named, src.Path, err)}
 			}
-			return err
+			return fmt.Errorf("look at %s: %w", src.Path, err)
 		}
 		src.Dir = dir
 		list = append(list, src)
@@ -82,7 +83,10 @@ func sources(s box.Spec, v rootfs.View, host hostFile) ([]source, error) {
 	if err := add(source{Path: s.Workspace, Target: box.WorkspaceTarget, Mapped: true}); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	for _, m := range s.Mounts {
+	// An outer mount goes first, or it would hide the inner one.
+	mounts := slices.Clone(s.Mounts)
+	slices.SortStableFunc(mounts, func(a, b box.Mount) int { return strings.Count(a.Target, "/") - strings.Count(b.Target, "/") })
+	for _, m := range mounts {
 		if err := add(source{Path: m.Source, Target: m.Target, ReadOnly: m.ReadOnly, Mapped: true, Named: "mounts"}); err != nil {
 			return nil, err
 		}
@@ -141,7 +145,7 @@ func lay(s box.Spec, v rootfs.View, list []source, base, step, self string, stag
 	}
 	if s.Root.Kind == box.RootDir {
 		// Over an image only what its network needs.
-		for _, name := range []string{"/etc/hosts", "/etc/resolv.conf"} {
+		for _, name := range overImage {
 			if text, ok := v.Files[name]; ok {
 				at := fileName + "/" + path.Base(name)
 				l.Parts.Files = with(l.Parts.Files, at, text)
@@ -171,8 +175,16 @@ func lay(s box.Spec, v rootfs.View, list []source, base, step, self string, stag
 	for p, t := range v.Files {
 		l.Parts.Files = with(l.Parts.Files, path.Join(rootName, p), t)
 	}
+	// What a step puts over a file or a link that we make up takes its place.
+	l.Parts.Empty = slices.DeleteFunc(l.Parts.Empty, func(p string) bool { _, made := l.Parts.Files[p]; return made })
+	for _, p := range slices.Concat(l.Parts.Dirs, l.Parts.Empty) {
+		delete(l.Parts.Links, p)
+	}
 	return l
 }
+
+// overImage are the made-up files that are shown over an image's own.
+var overImage = []string{"/etc/hosts", "/etc/resolv.conf", rootfs.ExtraCA}
 
 func with(m map[string]string, k, v string) map[string]string {
 	if m == nil {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,7 +17,7 @@ import (
 // files is a host that has exactly these: true for folders.
 type files map[string]bool
 
-func (f files) IsDir(path string) (bool, error) {
+func (f files) IsDir(path string, _ bool) (bool, error) {
 	dir, ok := f[path]
 	if !ok {
 		return false, fs.ErrNotExist
@@ -119,6 +120,37 @@ func TestSourcesAndLayout(t *testing.T) {
 		}
 		if staged := lay(s, view, list, "/", "/s", "/self", true); staged.Paths.Rootfs != "/r" || staged.Trees[0] != "r" {
 			t.Errorf("staged layout %+v", staged)
+		}
+	})
+
+	t.Run("what a step puts over something made up takes its place, and outer goes before inner", func(t *testing.T) {
+		s := s
+		s.Mounts = []box.Mount{{Source: "/etc/ld.so.cache", Target: "/etc/passwd"}, {Source: "/data", Target: "/m/inner"}, {Source: "/data", Target: "/m"}}
+		s.Tmpfs = append(slices.Clone(s.Tmpfs), box.Tmpfs{Target: "/bin", Bytes: 1})
+		list, err := sources(s, view, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := clash(s, view, list); err != nil {
+			t.Fatal(err)
+		}
+		l := lay(s, view, list, "/tmp/x", "/tmp/x/s", "/self", false)
+		dir := t.TempDir()
+		if err := l.Parts.make(dir, func(string) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Lstat(filepath.Join(dir, "r/bin")); err != nil || !st.IsDir() {
+			t.Errorf("/bin is no folder to mount on: %v", err)
+		}
+		if st, err := os.Lstat(filepath.Join(dir, "r/etc/passwd")); err != nil || !st.Mode().IsRegular() {
+			t.Errorf("/etc/passwd is no file to mount on: %v", err)
+		}
+		var order []string
+		for _, m := range l.Paths.Mounts {
+			order = append(order, m.Target)
+		}
+		if d := cmp.Diff([]string{"/m", "/etc/passwd", "/m/inner"}, order); d != "" {
+			t.Error(d)
 		}
 	})
 

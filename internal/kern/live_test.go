@@ -109,7 +109,7 @@ func (c conversation) launch(s box.Spec) *os.File {
 		c.t.Fatal(err)
 	}
 	defer w.Close()
-	c.say(boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: c.b.Filter}},
+	c.say(boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: c.b.Filter, Guard: c.b.Guard}},
 		int(null.Fd()), int(w.Fd()), int(w.Fd()))
 	for {
 		m, _ := c.hear()
@@ -124,7 +124,13 @@ func (c conversation) launch(s box.Spec) *os.File {
 
 func (c conversation) ready(port int) []int {
 	c.t.Helper()
-	c.say(boxinit.Message{Prepare: &boxinit.Prepare{ProxyPort: port, Keep: c.b.Keep, CgroupNS: c.b.CgroupNS}})
+	return c.prepare(boxinit.Prepare{ProxyPort: port})
+}
+
+func (c conversation) prepare(p boxinit.Prepare) []int {
+	c.t.Helper()
+	p.Keep, p.CgroupNS = c.b.Keep, c.b.CgroupNS
+	c.say(boxinit.Message{Prepare: &p})
 	m, fds := c.hear()
 	if m.Ready == nil {
 		c.t.Fatalf("not ready: %+v (%v)", m, m.Failed)
@@ -320,15 +326,22 @@ func TestLiveMountsAndImage(t *testing.T) {
 	mounts := []box.Mount{{Source: data, Target: "/data:ro,x", ReadOnly: true}, {Source: data, Target: "/workspace/data"}}
 	what := []string{"list=/data:ro,x", "read=/data:ro,x/f", "write=/data:ro,x/g", "write=/workspace/data/h"}
 	want := []string{"entry f", "/f -> <nil>", "read-only file system", "/h -> <nil>"}
+	place := func(t *testing.T, s box.Spec) { // in the workspace it is not made up
+		if err := os.Mkdir(filepath.Join(s.Workspace, "data"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Run("image host", func(t *testing.T) {
 		s := probeSpec(t, what...)
 		s.Mounts = mounts
+		place(t, s)
 		out, _ := runLive(t, e, s)
 		wantOut(t, out, want...)
 	})
 	t.Run("image rootfs", func(t *testing.T) {
 		s := probeSpec(t, append(what, "list=/", "read=/etc/hosts", "write=/only-here", "read=/private")...)
 		s.Mounts = mounts
+		place(t, s)
 		s.Root = box.Root{Kind: box.RootDir, Dir: t.TempDir()}
 		if err := os.WriteFile(filepath.Join(s.Root.Dir, "only-here"), nil, 0o644); err != nil {
 			t.Fatal(err)

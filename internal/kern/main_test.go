@@ -2,6 +2,7 @@ package kern
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -194,6 +195,15 @@ func probe(what []string) {
 				st, _ := p.Wait()
 				fmt.Println("child", st)
 			}
+		case "show":
+			var b []byte
+			b, err = os.ReadFile(arg)
+			fmt.Printf("%s", b)
+		case "connect":
+			at := netip.MustParseAddrPort(arg)
+			fd := must(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
+			err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+			unix.Close(fd)
 		case "dial":
 			fd := must(unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 			var port int

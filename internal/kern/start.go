@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
 )
@@ -29,7 +30,7 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	if err := e.Check(s); err != nil {
 		return nil, err
 	}
-	kept, err := keep(s.CapDrop)
+	kept, err := boxinit.Kept(s.CapDrop)
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +44,14 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	}
 	list, err := sources(s, view, hostFiles{})
 	if err != nil {
+		return nil, err
+	}
+	if s.Root.Kind == box.RootHost {
+		if err := clash(s, view, list); err != nil {
+			return nil, err
+		}
+	}
+	if err := judge(mountPoints(s, list)); err != nil {
 		return nil, err
 	}
 	staged := idmap.Needed()
@@ -126,8 +135,13 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	if err := os.Remove(f.control()); err != nil {
 		return undo(fmt.Errorf("remove the box's control socket: %w", err))
 	}
+	// A cancel that came meanwhile is at work on another thread: nobody may take
+	// the box for one that was killed from outside.
+	if !stop() {
+		return undo(ctx.Err())
+	}
 	return &box.Built{
-		Control: control, InitPID: pid, Keep: kept,
+		Control: control, InitPID: pid, Keep: kept, Guard: e.guard,
 		Ended: k.ended, Kill: k.kill, Close: k.close, Note: k.note,
 	}, nil
 }
@@ -217,12 +231,24 @@ func resolve(src source) uint64 {
 // hostFiles looks at the host's own files.
 type hostFiles struct{}
 
-func (hostFiles) IsDir(path string) (bool, error) {
-	st, err := os.Stat(path)
+func (hostFiles) IsDir(path string, follow bool) (bool, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+	if !follow {
+		how.Resolve = unix.RESOLVE_NO_SYMLINKS
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
+	if errors.Is(err, unix.ELOOP) && !follow {
+		return false, errors.New("a link is in the way, which was not there when it was checked")
+	}
 	if err != nil {
 		return false, err
 	}
-	return st.IsDir(), nil
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, err
+	}
+	return st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
 }
 
 // explain adds kern's own words to an error, since they say why.

@@ -63,6 +63,8 @@ type Stats struct {
 	// PidsRefused is how often a fork or clone was refused at the cap.
 	PidsRefused uint64
 	PeakMemory  int64 // bytes, the box's first process included
+	// PeakSampled: the kernel keeps no peak of memory, so it was more at times.
+	PeakSampled bool
 	CPU         time.Duration
 	// PeakPids is without the box's own first process. Where the kernel keeps
 	// no peak it is the highest number seen at a sample.
@@ -72,8 +74,8 @@ type Stats struct {
 
 // Things that a kernel may be too old to count; see Manager.Unseen.
 const (
-	unseenOOM  = "oom"
-	unseenPids = "pids_limit"
+	unseenOOM  = "oom: this kernel does not count the processes it kills for memory"
+	unseenPids = "pids_limit: this kernel does not count the forks it refuses"
 )
 
 // errNoField is a file without the line asked for.

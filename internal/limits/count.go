@@ -21,6 +21,9 @@ func (g *Group) Stats() (Stats, error) {
 	s.PeakMemory, errs[3] = g.peakMemory()
 	s.PeakPids, errs[4] = g.peakPids()
 	s.CPU, errs[5] = g.cpuTime()
+	g.mu.Lock()
+	s.PeakSampled = g.sampledMem > 0
+	g.mu.Unlock()
 	if err := errors.Join(errs[:]...); err != nil {
 		return Stats{}, fmt.Errorf("read the counters of control group %s: %w", g.name, err)
 	}

@@ -50,8 +50,8 @@ func (m *Manager) Where() []string {
 	return dirs
 }
 
-// Unseen names the fault types that this kernel is too old to count: their
-// caps hold, but nobody can tell that they were hit. Usually none.
+// Unseen names the fault types that this kernel is too old to count, each with
+// why: their caps hold, but nobody can tell that they were hit. Usually none.
 func (m *Manager) Unseen() []string { return slices.Clone(m.unseen) }
 
 // findUnseen looks at a new group for the files an old kernel lacks.

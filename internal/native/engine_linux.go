@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -33,7 +34,7 @@ type Engine struct {
 	once   sync.Once
 	filter []byte
 	ferr   error
-	self   string
+	self   *os.File // this program, sealed
 	sferr  error
 }
 
@@ -43,12 +44,20 @@ func (e *Engine) Info() box.Info { return box.Info{Name: "native", Version: e.Ve
 
 // Check says whether this engine can build the box.
 func (e *Engine) Check(s box.Spec) error {
-	_, err := keep(s.CapDrop)
+	if err := expressible(s); err != nil {
+		return err
+	}
+	_, err := boxinit.Kept(s.CapDrop)
 	return err
 }
 
 // Close lets go of what is kept between boxes.
-func (e *Engine) Close() { e.mapper.Close() }
+func (e *Engine) Close() {
+	e.mapper.Close()
+	if e.self != nil {
+		_ = e.self.Close()
+	}
+}
 
 func (e *Engine) prepare() error {
 	e.once.Do(func() {
@@ -58,7 +67,7 @@ func (e *Engine) prepare() error {
 			return
 		}
 		e.filter = p.Raw()
-		e.self, e.sferr = selfPath()
+		e.self, e.sferr = ownCopy()
 	})
 	return errors.Join(e.ferr, e.sferr)
 }
@@ -68,7 +77,10 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	if err := e.prepare(); err != nil {
 		return nil, err
 	}
-	kept, err := keep(s.CapDrop)
+	if err := e.Check(s); err != nil {
+		return nil, err
+	}
+	kept, err := boxinit.Kept(s.CapDrop)
 	if err != nil {
 		return nil, err
 	}
@@ -135,22 +147,16 @@ func (e *Engine) openTrees(set setup) (trees []int, err error) {
 			trees = nil
 		}
 	}()
-	for _, b := range set.Binds {
-		userns := -1
-		if b.Mapped {
-			if userns, err = e.mapper.For(b.Source); err != nil {
-				if b.Named != "" && errors.Is(err, os.ErrNotExist) {
-					return trees, &box.StartupError{Why: fmt.Sprintf("%s: %s does not exist on the host", b.Named, b.Source)}
-				}
-				return trees, err
-			}
-		}
-		fd, err := openTree(b, userns)
+	owner := func(st *unix.Stat_t) (int, error) {
+		return e.mapper.Owner(idmap.Ids{UID: int(st.Uid), GID: int(st.Gid)})
+	}
+	for _, m := range set.sources() {
+		fd, err := openTree(m, owner)
 		if err != nil {
-			if b.Named != "" {
-				return trees, &box.StartupError{Why: fmt.Sprintf("%s: cannot show %s: %v", b.Named, b.Source, err)}
+			if m.Named != "" {
+				return trees, &box.StartupError{Why: fmt.Sprintf("%s: cannot show %s: %v", m.Named, m.Source, err)}
 			}
-			return trees, fmt.Errorf("open %s for the box: %w", b.Source, err)
+			return trees, fmt.Errorf("open %s for the box: %w", m.Source, err)
 		}
 		trees = append(trees, fd)
 	}
@@ -192,8 +198,9 @@ func (e *Engine) spawn(control *os.File, root, hostNetwork bool, p box.Placement
 		attr.UseCgroupFD, attr.CgroupFD = true, fd
 	}
 	c.cmd = &exec.Cmd{
-		Path: e.self, Args: []string{"untrusted-steps", marker}, Env: []string{"GOTRACEBACK=none", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=4"}, Dir: "/",
-		ExtraFiles: []*os.File{control}, Stderr: c.stderr, SysProcAttr: attr, WaitDelay: 2 * time.Second,
+		// Descriptor 4 in the child is the copy; it is closed on the exec's far side.
+		Path: "/proc/self/fd/4", Args: []string{"untrusted-steps", marker}, Env: []string{"GOTRACEBACK=none", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=4"}, Dir: "/",
+		ExtraFiles: []*os.File{control, e.self}, Stderr: c.stderr, SysProcAttr: attr, WaitDelay: 2 * time.Second,
 	}
 	if err := c.cmd.Start(); err != nil {
 		return nil, startError(err)
@@ -231,16 +238,29 @@ func (c *child) explain(err error) error {
 	return err
 }
 
+// ErrNamespaces: this host lets us make no namespaces.
+var ErrNamespaces = errors.New("make namespaces")
+
+// Restricted says whether a box could not be built since this host keeps
+// namespaces, or what is done in them, from us. Some hosts refuse to make them;
+// others make them and refuse the first mount, which AppArmor does on Ubuntu.
+func Restricted(err error) bool {
+	var inside *boxinit.Failed
+	return errors.Is(err, ErrNamespaces) ||
+		errors.As(err, &inside) && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES))
+}
+
 // startError says what usually is behind a clone that fails.
 func startError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("make namespaces: %w: unprivileged user namespaces are off or restricted here "+
-			"(sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or a container's seccomp filter)", err)
+		return fmt.Errorf("%w: %w: unprivileged user namespaces are off or restricted here "+
+			"(sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or a container's seccomp filter)", ErrNamespaces, err)
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("make namespaces: %w: user.max_user_namespaces is reached", err)
+		return fmt.Errorf("%w: %w: user.max_user_namespaces is reached", ErrNamespaces, err)
 	}
-	return fmt.Errorf("make namespaces: %w", err)
+	// The program itself, or a kernel without them: no setting helps.
+	return fmt.Errorf("start the box's first process in namespaces of its own: %w", err)
 }
 
 // words keeps the first bytes of what the first process says on its way down.
@@ -265,14 +285,35 @@ func (w *words) String() string {
 	return w.buf.String()
 }
 
-// selfPath is a path by which this very program can be started by another id.
-func selfPath() (string, error) {
-	st, err := os.Stat("/proc/self/exe")
+// ownCopy is this very program in memory, sealed. A box's first process is
+// started from it and not from the file: a step can start whatever its own first
+// process was (/proc/self/exe), and through that reach the file on the host,
+// which belongs to the caller. Here it finds memory that cannot be written.
+func ownCopy() (*os.File, error) {
+	src, err := os.Open("/proc/self/exe")
 	if err != nil {
-		return "", fmt.Errorf("look at this program's own file: %w", err)
+		return nil, fmt.Errorf("open this program's own file: %w", err)
 	}
-	if st.Mode()&0o005 == 0o005 || !idmap.Needed() {
-		return "/proc/self/exe", nil
+	defer src.Close()
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate("box-init", flags|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
+		fd, err = unix.MemfdCreate("box-init", flags)
 	}
-	return "", fmt.Errorf("this program's file is not executable for others (mode %v): a box's first process runs as another id; chmod o+rx it", st.Mode().Perm())
+	if err != nil {
+		return nil, fmt.Errorf("copy this program to memory: %w", err)
+	}
+	dst := os.NewFile(uintptr(fd), "box-init")
+	_, err = io.Copy(dst, src)
+	if err == nil {
+		err = dst.Chmod(0o555)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		dst.Close()
+		return nil, fmt.Errorf("copy this program to memory: %w", err)
+	}
+	return dst, nil
 }

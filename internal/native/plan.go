@@ -1,8 +1,10 @@
 package native
 
 import (
+	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 
@@ -12,28 +14,56 @@ import (
 
 // setup is what the child builds, in the order of its fields. It is a value:
 // the tests compare it, the child applies it.
+//
+// The order is the point. All that is ours is put down before the first thing of
+// the step's, so that nothing of ours can end up in a folder that the step names.
 type setup struct {
-	Hostname    string  `json:"hostname"`
-	HostNetwork bool    `json:"hostNetwork,omitempty"`
-	Overlay     bool    `json:"overlay,omitempty"` // the first bind is the root's lower layer
-	Binds       []bind  `json:"binds"`
-	Links       []pair  `json:"links,omitempty"`
-	Files       []file  `json:"files,omitempty"`
-	Tmpfs       []tmpfs `json:"tmpfs"`
-	ShmBytes    int64   `json:"shmBytes"`
+	Hostname    string `json:"hostname"`
+	HostNetwork bool   `json:"hostNetwork,omitempty"`
+	Overlay     bool   `json:"overlay,omitempty"` // the first of View is the root's lower layer
+	// View is what the root is made of: the image, or parts of the host. Read-only.
+	View  []mount `json:"view"`
+	Links []pair  `json:"links,omitempty"`
+	Files []file  `json:"files,omitempty"`
+	// /proc and /dev come here, with this size for /dev/shm.
+	ShmBytes int64 `json:"shmBytes"`
+	// Own is the workspace and what the step names, an outer place before an
+	// inner one, which it would hide otherwise.
+	Own []mount `json:"own"`
 }
 
-// bind is one mount from the host. Sources are opened by whoever may: the
-// parent if it is root, else the child.
-type bind struct {
-	Source   string `json:"source"`
-	Target   string `json:"target"`
+// mount is one thing put into the box.
+type mount struct {
+	Target string `json:"target"`
+	// Source is what of the host is shown; empty for a file system in memory. It
+	// is a real path: a link in it now was put there since. Whoever may opens it:
+	// the parent if it is root, else the child.
+	Source   string `json:"source,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Mapped: what the box writes belongs to the caller, and what belongs to
 	// the caller is the box's.
 	Mapped bool `json:"mapped,omitempty"`
-	// Named: the step names it, so a missing source is the step's fault.
+	// Named is the key of the step that names it; that it is missing, or finds no
+	// place, is then the step's doing.
 	Named string `json:"named,omitempty"`
+	// Inside is the target of the mount whose own content must hold the mount
+	// point, because nothing of ours is made there. Empty where it may be made.
+	Inside string `json:"inside,omitempty"`
+	// Bytes and Mode are those of a file system in memory.
+	Bytes int64  `json:"bytes,omitempty"`
+	Mode  uint32 `json:"mode,omitempty"`
+}
+
+// sources are the mounts that show something of the host, in the order in which
+// their descriptors are handed over.
+func (s setup) sources() []mount {
+	list := slices.Clone(s.View)
+	for _, m := range s.Own {
+		if m.Source != "" {
+			list = append(list, m)
+		}
+	}
+	return list
 }
 
 type pair struct{ Path, Target string }
@@ -44,53 +74,133 @@ type file struct {
 	Exec bool
 }
 
-type tmpfs struct {
-	Target string
-	Bytes  int64
-	Mode   uint32
-}
-
 // plan turns a spec and a view of the host into a setup.
 func plan(s box.Spec, v rootfs.View) setup {
 	v = v.WithHosts(s.Hosts)
-	p := setup{Hostname: hostname(s.ID), HostNetwork: s.Network == box.NetworkHost, ShmBytes: s.ShmBytes}
+	p := setup{Hostname: hostname(s.ID), HostNetwork: s.Network == box.NetworkHost, ShmBytes: cmp.Or(s.ShmBytes, box.DefaultShmBytes)}
 	switch s.Root.Kind {
 	case box.RootDir:
 		p.Overlay = true
-		p.Binds = append(p.Binds, bind{Source: s.Root.Dir, Target: "/", ReadOnly: true, Mapped: true, Named: "image"})
+		p.View = []mount{{Source: s.Root.Dir, Target: "/", ReadOnly: true, Mapped: true, Named: "image"}}
 		for _, f := range sorted(v.Files) {
-			if f.Path == "/etc/hosts" || f.Path == "/etc/resolv.conf" {
+			if f.Path == "/etc/hosts" || f.Path == "/etc/resolv.conf" || f.Path == rootfs.ExtraCA {
 				p.Files = append(p.Files, f)
 			}
 		}
 	default:
 		for _, b := range v.Binds {
-			p.Binds = append(p.Binds, bind{Source: b, Target: b, ReadOnly: true})
+			p.View = append(p.View, mount{Source: cmp.Or(v.Real[b], b), Target: b, ReadOnly: true})
 		}
 		for k, t := range v.Links {
 			p.Links = append(p.Links, pair{k, t})
 		}
-		sort.Slice(p.Links, func(i, j int) bool { return p.Links[i].Path < p.Links[j].Path })
+		slices.SortFunc(p.Links, func(a, b pair) int { return strings.Compare(a.Path, b.Path) })
 		p.Files = sorted(v.Files)
 	}
-	p.Binds = append(p.Binds, bind{Source: s.Workspace, Target: box.WorkspaceTarget, Mapped: true})
-	for _, m := range s.Mounts {
-		p.Binds = append(p.Binds, bind{Source: m.Source, Target: path.Clean(m.Target), ReadOnly: m.ReadOnly, Mapped: true, Named: "mounts"})
+	for _, t := range s.Toolchain {
+		if p.Overlay || slices.ContainsFunc(p.View, func(o mount) bool { return within(t, o.Target) }) {
+			continue
+		}
+		p.View = append(p.View, mount{Source: t, Target: t, ReadOnly: true})
 	}
 	if s.Script != nil {
 		p.Files = append(p.Files, file{Path: box.StepDir + "/" + s.Script.Name, Text: s.Script.Text})
 	}
-	for _, t := range s.Tmpfs {
-		mode := uint32(0o755)
-		if t.Target == "/tmp" {
-			mode = 0o1777
-		}
-		p.Tmpfs = append(p.Tmpfs, tmpfs{t.Target, t.Bytes, mode})
-	}
-	// An outer mount goes first, or it would hide the inner one.
-	sort.SliceStable(p.Tmpfs, func(i, j int) bool { return depth(p.Tmpfs[i].Target) < depth(p.Tmpfs[j].Target) })
-	sort.SliceStable(p.Binds, func(i, j int) bool { return depth(p.Binds[i].Target) < depth(p.Binds[j].Target) })
+	p.Own = own(s, p)
+	// What a step puts over a link that we make up takes its place.
+	p.Links = slices.DeleteFunc(p.Links, func(l pair) bool {
+		return slices.ContainsFunc(p.Own, func(m mount) bool { return m.Target == l.Path })
+	})
+	outerFirst(p.View)
 	return p
+}
+
+// own lists what goes on top of the root.
+func own(s box.Spec, p setup) []mount {
+	list := []mount{{Source: s.Workspace, Target: box.WorkspaceTarget, Mapped: true}}
+	for _, m := range s.Mounts {
+		list = append(list, mount{Source: m.Source, Target: path.Clean(m.Target), ReadOnly: m.ReadOnly, Mapped: true, Named: "mounts"})
+	}
+	for _, t := range s.Tmpfs {
+		m := mount{Target: path.Clean(t.Target), Bytes: t.Bytes, Mode: 0o755, Named: "tmpfs"}
+		if m.Target == "/tmp" {
+			m.Mode = 0o1777
+		}
+		if p.Overlay && (m.Target == "/tmp" || m.Target == box.HomeTarget) {
+			m.Named = "image" // every box has these, so it is the image that has no room for them
+		}
+		list = append(list, m)
+	}
+	outerFirst(list)
+	for i := range list {
+		list[i].Inside = holder(list[i].Target, list, p)
+	}
+	return list
+}
+
+// holder is the innermost mount a target lies in, if that is one in which no
+// mount point is made, because it would be made on the host: a folder of its
+// tools, the workspace, or one that the step names. What we make in the rest is
+// gone with the box.
+func holder(target string, list []mount, p setup) string {
+	var in mount
+	look := func(m mount) {
+		if m.Target != target && within(target, m.Target) && len(m.Target) > len(in.Target) {
+			in = m
+		}
+	}
+	for _, m := range p.View {
+		if !p.Overlay {
+			look(m)
+		}
+	}
+	for _, m := range list {
+		look(m)
+	}
+	if in.Source == "" {
+		return ""
+	}
+	return in.Target
+}
+
+func outerFirst(list []mount) {
+	slices.SortStableFunc(list, func(a, b mount) int { return cmp.Compare(depth(a.Target), depth(b.Target)) })
+}
+
+// target refuses the places in a box that belong to us.
+func target(key, t string) error {
+	t = path.Clean(t)
+	switch {
+	case !path.IsAbs(t) || strings.ContainsRune(t, 0):
+		return fmt.Errorf("%s: %q is not an absolute path", key, t)
+	case t == "/" || within(t, "/proc") || within(t, "/sys") || within(t, "/dev"):
+		return fmt.Errorf("%s: nothing can be mounted at %s", key, t)
+	case within(t, box.StepDir) && (key != "tmpfs" || t != box.HomeTarget):
+		return fmt.Errorf("%s: nothing can be mounted in %s", key, box.StepDir)
+	}
+	return nil
+}
+
+// expressible says which place of a spec is none for a mount.
+func expressible(s box.Spec) error {
+	for _, m := range s.Mounts {
+		if err := target("mounts", m.Target); err != nil {
+			return err
+		}
+	}
+	for _, t := range s.Tmpfs {
+		if err := target("tmpfs", t.Target); err != nil {
+			return err
+		}
+		if t.Bytes <= 0 { // the kernel reads 0 as "no bound"
+			return fmt.Errorf("tmpfs: %s needs a size", t.Target)
+		}
+	}
+	return nil
+}
+
+func within(p, dir string) bool {
+	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }
 
 func depth(p string) int {
@@ -121,29 +231,4 @@ func hostname(id string) string {
 		b = b[:60]
 	}
 	return strings.TrimRight(string(b), "-")
-}
-
-// keep lists the capabilities a step keeps over its own user namespace. With
-// the default capDrop, ALL, there are none.
-func keep(drop []string) ([]int, error) {
-	have := map[string]int{}
-	for n, c := range keepable {
-		have[n] = c
-	}
-	for _, d := range drop {
-		d = strings.TrimPrefix(strings.ToUpper(d), "CAP_")
-		if d == "ALL" {
-			return nil, nil
-		}
-		if _, known := capabilities[d]; !known {
-			return nil, fmt.Errorf("capDrop: %s is no capability this kernel interface knows", d)
-		}
-		delete(have, d)
-	}
-	var out []int
-	for _, c := range have {
-		out = append(out, c)
-	}
-	sort.Ints(out)
-	return out, nil
 }

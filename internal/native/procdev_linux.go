@@ -16,7 +16,8 @@ var (
 		// Beyond Docker: the kernel's symbols and messages.
 		"/proc/kallsyms", "/proc/kmsg",
 	}
-	readOnlyProc = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	// /proc/1 is our own process: the step runs as the same id.
+	readOnlyProc = []string{"/proc/1", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
 // deviceNames are the device nodes of a box, bound from the host: a user
@@ -62,8 +63,13 @@ func mountDev(devices map[string]int, shm int64) error {
 			return err
 		}
 	}
-	if err := mountTmpfs(tmpfs{"/dev/shm", shm, 0o1777}); err != nil {
+	at, err := place("/dev/shm", true, "")
+	if err != nil {
 		return err
+	}
+	defer unix.Close(at)
+	if err := mountMemory(at, shm, 0o1777); err != nil {
+		return fmt.Errorf("shm: %w", err)
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	if err := unix.MountSetattr(unix.AT_FDCWD, "dev", 0, &attr); err != nil {

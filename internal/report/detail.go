@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -77,7 +78,11 @@ func (p *page) each(list []*steps.StepResult, tell func(*steps.StepResult, level
 
 func failedStep(s *steps.StepResult, l level) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "### %s %s %s\n\n", inline(s.ID), status(s), strings.TrimPrefix(outcomeCell(s), "-"))
+	head := "### " + inline(s.ID) + " " + status(s)
+	if o := outcomeCell(s); o != "-" {
+		head += " " + o
+	}
+	b.WriteString(head + "\n\n")
 	why := lines(reason(s))
 	b.WriteString(rest(why[:min(len(why), max(1, l.other))], len(why)))
 	if s.Status == steps.StatusSkipped || l == (level{}) {
@@ -199,7 +204,7 @@ func effects(s *steps.StepResult, l level) string {
 	}{
 		{"egressAllow, as this step would need it", s.EgressProposal},
 		{"Rules of egressAllow that nothing used", s.EgressUnused},
-		{"What this engine could not see", s.Unobserved},
+		{"Rules of egressAllow that allow more than was used, and what was", tooWide(s.EgressTooWide)},
 		{"Said by the engine", lines(s.EngineNote)},
 	} {
 		if n := len(x.list); n > 0 {
@@ -290,6 +295,15 @@ func fileLine(f *steps.FileChange) string {
 	}
 	if f.Mode != "" && f.Change == "mode" {
 		out += " mode " + f.Mode
+	}
+	return out
+}
+
+// tooWide puts each finding on a line.
+func tooWide(findings []egress.Finding) []string {
+	var out []string
+	for _, f := range findings {
+		out = append(out, f.Rule+": "+strings.Join(f.Narrower, ", "))
 	}
 	return out
 }

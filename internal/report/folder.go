@@ -5,13 +5,21 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
+
+// RequestsFile has a line of JSON for every request of every step.
+const RequestsFile = "egress.jsonl"
+
+// PatchFile is what an audit proposes to the steps file.
+const PatchFile = "egress-allow.patch"
 
 // stepsDir is where the logs of steps are in a report folder.
 const stepsDir = "steps"
@@ -55,6 +63,11 @@ func PrepareFolder(dir, workspace string) (string, error) {
 			return "", fmt.Errorf("report folder %s: %w", dir, err)
 		}
 	}
+	for _, name := range []string{RequestsFile, PatchFile} {
+		if err := removeStale(root, name); err != nil {
+			return "", fmt.Errorf("report folder %s: %w", dir, err)
+		}
+	}
 	if info, err := root.Lstat(stepsDir); err == nil && info.IsDir() {
 		if err := root.RemoveAll(stepsDir); err != nil {
 			return "", fmt.Errorf("report folder %s: remove the old %s: %w", dir, stepsDir, err)
@@ -80,46 +93,102 @@ func removeStale(root *os.Root, name string) error {
 	return fmt.Errorf("%s is in the way of the report: move it, or give --out another folder", name)
 }
 
-// WriteFolder writes every format that is kept in the report folder, each under
-// another name first, so that a reader finds a whole report or none. dir is what
-// PrepareFolder returned.
-func WriteFolder(dir string, r *steps.Result) error {
+// OpenRequests makes the list of requests of a run. Each Write is one line.
+func OpenRequests(dir string) (io.WriteCloser, error) {
+	root, err := openFolder(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(RequestsFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("make the list of requests: %w", err)
+	}
+	return &lineFile{f: f}, nil
+}
+
+// WritePatch keeps what an audit proposes, and returns its path.
+func WritePatch(dir, patch string) (string, error) {
+	root, err := openFolder(dir)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(PatchFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return "", fmt.Errorf("write the proposal: %w", err)
+	}
+	_, err = io.WriteString(f, patch)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("write the proposal: %w", err)
+	}
+	return filepath.Join(dir, PatchFile), nil
+}
+
+// lineFile is a file that several steps write lines to.
+type lineFile struct {
+	mu sync.Mutex
+	f  *os.File
+}
+
+func (l *lineFile) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.f.Write(p)
+}
+
+func (l *lineFile) Close() error { return l.f.Close() }
+
+// WriteFolder writes every format that is kept in the report folder: all of them
+// or, where one cannot be written, none. Each is written under another name
+// first, so that a reader finds a whole report. dir is what PrepareFolder
+// returned.
+func WriteFolder(dir string, r *steps.Result) (err error) {
 	root, err := openFolder(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	var made []string
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, name := range made {
+			err = errors.Join(err, root.Remove(name))
+		}
+	}()
+	var kept []Format
 	for _, f := range Formats {
 		if f.File == "" {
 			continue
 		}
-		if err := writeFile(root, f, r); err != nil {
+		temp := "." + f.File + "." + rand.Text()
+		file, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err == nil {
+			made, kept = append(made, temp), append(kept, f)
+			err = writeTo(file, f, r)
+		}
+		if err != nil {
 			return fmt.Errorf("write %s: %w", filepath.Join(dir, f.File), err)
 		}
+	}
+	for i, f := range kept {
+		if err := root.Rename(made[i], f.File); err != nil {
+			return fmt.Errorf("write %s: %w", filepath.Join(dir, f.File), err)
+		}
+		made[i] = f.File
 	}
 	return nil
 }
 
-func writeFile(root *os.Root, f Format, r *steps.Result) (err error) {
-	temp := "." + f.File + "." + rand.Text()
-	file, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, root.Remove(temp))
-		}
-	}()
+func writeTo(file *os.File, f Format, r *steps.Result) error {
 	w := bufio.NewWriterSize(file, 64<<10)
-	err = f.Write(w, r)
+	err := f.Write(w, r)
 	if err == nil {
 		err = w.Flush()
 	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	return root.Rename(temp, f.File)
+	return errors.Join(err, file.Close())
 }
 
 // openFolder opens a folder that is not a link. All that follows goes through

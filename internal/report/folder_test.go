@@ -168,3 +168,17 @@ func TestWriteFolderRefusesALink(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestWriteFolderWritesAllOrNothing(t *testing.T) {
+	dir, err := PrepareFolder(t.TempDir(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "summary.md", "in the way"))
+	if err := WriteFolder(dir, pass()); err == nil || !strings.Contains(err.Error(), "summary.md") {
+		t.Errorf("error %v", err)
+	}
+	if diff := cmp.Diff([]string{"summary.md", "summary.md/in the way"}, tree(t, dir)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}

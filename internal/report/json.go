@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
@@ -115,6 +114,7 @@ func around(v any, indent, key string) (before, after []byte, err error) {
 // jsonWriter escapes what may act outside of JSON, and keeps the first error.
 type jsonWriter struct {
 	w   *bufio.Writer
+	buf []byte
 	err error
 }
 
@@ -131,39 +131,10 @@ func (o *jsonWriter) closing(n int, indent string) {
 	}
 }
 
-// text writes a piece of JSON. The signs it escapes stand only inside strings.
+// text writes a piece of JSON.
 func (o *jsonWriter) text(b []byte) {
-	hashes, done := 0, 0
-	for i := 0; i < len(b) && o.err == nil; {
-		r, n := rune(b[i]), 1
-		if r >= utf8.RuneSelf {
-			r, n = utf8.DecodeRune(b[i:])
-		}
-		if (r == '[' && hashes >= 2) || (r != '\n' && (r < ' ' || r > '~') && gha.Unseen(r)) {
-			_, o.err = o.w.Write(b[done:i])
-			o.escape(r)
-			done = i + n
-		}
-		if r == '#' {
-			hashes++
-		} else if r < utf8.RuneSelf { // anything wider may not count for a runner
-			hashes = 0
-		}
-		i += n
-	}
 	if o.err == nil {
-		_, o.err = o.w.Write(b[done:])
+		o.buf = gha.InertJSON(o.buf[:0], b)
+		_, o.err = o.w.Write(o.buf)
 	}
-}
-
-func (o *jsonWriter) escape(r rune) {
-	if o.err != nil {
-		return
-	}
-	if r > 0xffff {
-		r -= 0x10000
-		_, o.err = fmt.Fprintf(o.w, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
-		return
-	}
-	_, o.err = fmt.Fprintf(o.w, `\u%04x`, r)
 }

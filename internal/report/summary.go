@@ -85,9 +85,12 @@ func overview(r *steps.Result) string {
 	if r.Host.Cgroup != "" {
 		cgroup = "cgroup " + r.Host.Cgroup
 	}
+	where := inline(strings.TrimSpace(fmt.Sprintf("%s %s on %s %s %s, %s", r.Tool.Name, r.Tool.Version, r.Host.OS, r.Host.Kernel, r.Host.Arch, cgroup)))
+	if len(r.Steps) == 0 { // nothing ran, so there was no engine and no cap
+		return where + "\n\n"
+	}
 	return fmt.Sprintf("%s in %s. %s. %s. %s\n\n",
-		count(len(r.Steps), "step", "steps"), took(r.DurationMs), inline(engines(r)), inline(enforcedBy(r)),
-		inline(strings.TrimSpace(fmt.Sprintf("%s %s on %s %s %s, %s", r.Tool.Name, r.Tool.Version, r.Host.OS, r.Host.Kernel, r.Host.Arch, cgroup))))
+		count(len(r.Steps), "step", "steps"), took(r.DurationMs), inline(engines(r)), inline(enforcedBy(r)), where)
 }
 
 func refusal(f *steps.Refusal) string {

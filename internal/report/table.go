@@ -12,8 +12,8 @@ import (
 const (
 	// minStep is how narrow the column of names may get.
 	minStep = 12
-	// maxStep is how wide it gets where nothing else bounds it.
-	maxStep = 60
+	// maxStep is how wide it gets where nothing else bounds it: an id fits whole.
+	maxStep = 120
 	// maxWord is how wide the columns of our own words get, whatever a report
 	// that was read from a file says.
 	maxWord = 20
@@ -23,9 +23,9 @@ const (
 
 // WriteTable writes the table for a terminal of the given width; 0 means any.
 // Reasons of steps that did not pass stand under it, and the verdict last. All
-// of it is ASCII; color adds colour codes of ours to the words that are ours.
-func WriteTable(w io.Writer, r *steps.Result, width int, color bool) error {
-	t := &table{width: width, color: color}
+// of it is ASCII.
+func WriteTable(w io.Writer, r *steps.Result, width int) error {
+	t := &table{width: width}
 	if len(r.Steps) > 0 {
 		t.rows(r)
 		t.reasons(r)
@@ -33,7 +33,10 @@ func WriteTable(w io.Writer, r *steps.Result, width int, color bool) error {
 	if r.Refusal != nil {
 		t.wrapped("cause: ", r.Refusal.Cause)
 		for _, f := range r.Refusal.Fix {
-			t.line("fix: " + gha.InertASCII(f)) // whole: it is there to be copied
+			if !strings.HasPrefix(f, "#") { // a word about the next line
+				f = "fix: " + f
+			}
+			t.line(gha.InertASCII(f)) // whole: it is there to be copied
 		}
 	}
 	for _, n := range r.Notes {
@@ -42,7 +45,7 @@ func WriteTable(w io.Writer, r *steps.Result, width int, color bool) error {
 	for _, l := range limitations(r) {
 		t.wrapped("warning: ", l)
 	}
-	t.line(t.paint(verdictColor(r.Verdict), gha.InertASCII(verdictLine(r))))
+	t.line(gha.InertASCII(verdictLine(r)))
 	if _, err := io.WriteString(w, t.b.String()); err != nil {
 		return fmt.Errorf("write the table: %w", err)
 	}
@@ -52,7 +55,6 @@ func WriteTable(w io.Writer, r *steps.Result, width int, color bool) error {
 type table struct {
 	b     strings.Builder
 	width int
-	color bool
 }
 
 // line writes one line, which never starts as a command to a runner does.
@@ -88,15 +90,11 @@ func (t *table) rows(r *steps.Result) {
 		}
 	}
 	widths = fit(widths, t.width)
-	for i, row := range cells {
+	for _, row := range cells {
 		var b strings.Builder
 		for k, wide := range widths {
 			c := short(row[k], wide)
-			pad := strings.Repeat(" ", wide-len(c)+2)
-			if k == 1 && i > 0 {
-				c = t.paint(statusColor(&r.Steps[i-1]), c)
-			}
-			b.WriteString(c + pad)
+			b.WriteString(c + strings.Repeat(" ", wide-len(c)+2))
 		}
 		t.line(b.String())
 	}
@@ -171,34 +169,4 @@ func short(s string, n int) string {
 		return s[:max(n, 0)]
 	}
 	return s[:n-3] + "..."
-}
-
-const (
-	green  = "32"
-	red    = "31"
-	yellow = "33"
-)
-
-func (t *table) paint(code, s string) string {
-	if !t.color || code == "" {
-		return s
-	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
-}
-
-func statusColor(s *steps.StepResult) string {
-	switch {
-	case s.Status == steps.StatusPassed:
-		return green
-	case s.Excused || s.Status == steps.StatusSkipped:
-		return yellow
-	}
-	return red
-}
-
-func verdictColor(verdict string) string {
-	if verdict == steps.VerdictPass {
-		return green
-	}
-	return red
 }

@@ -58,6 +58,9 @@ func verdictLine(r *steps.Result) string {
 		return "refused: nothing ran, because this host cannot enforce what the steps ask"
 	case steps.VerdictError:
 		lost := status(steps.StatusError)
+		if len(lost) == 0 {
+			return "error: no verdict, because what the run did could not be written down" + tail
+		}
 		return fmt.Sprintf("error: no verdict about %d of %s: %s%s", len(lost), count(n, "step", "steps"), some(lost), tail)
 	case steps.VerdictCancelled:
 		ended := ids(func(s *steps.StepResult) bool { return s.Status != steps.StatusCancelled })
@@ -120,6 +123,9 @@ func limitations(r *steps.Result) []string {
 				add(s, "no "+what+" cap was in force in ", "")
 			}
 		}
+		if s.Limits.CPUs > 0 && !slices.Contains(s.Limits.Enforced, "cpu") {
+			add(s, "no cpu cap was in force in ", "")
+		}
 		if s.Network == "host" {
 			add(s, "the network of ", " was the host's own: nothing limited or recorded it")
 		}
@@ -131,7 +137,7 @@ func limitations(r *steps.Result) []string {
 		s := &r.Steps[i]
 		for _, u := range s.Unobserved {
 			if ran(s) {
-				add(s, "engine "+s.Engine+" could not see "+u+" in ", "")
+				add(s, "not seen in ", ": "+u)
 			}
 		}
 	}

@@ -9,6 +9,8 @@
 package rootfs
 
 import (
+	"encoding/pem"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -20,6 +22,9 @@ import (
 type View struct {
 	// Binds are host folders and files, shown read-only at the same path.
 	Binds []string
+	// Real is where a bind led that is a link on the host, or lies behind one, when
+	// the host was read: before any step, so that no step can have put it there.
+	Real map[string]string
 	// Links are symbolic links, path to target.
 	Links map[string]string
 	// Files are small made-up files, path to content.
@@ -105,6 +110,12 @@ func HostView(h Host) View {
 			break
 		}
 	}
+	if file := h.Getenv("SSL_CERT_FILE"); filepath.IsAbs(file) && file != v.CABundle {
+		if text := certificates(file); text != "" {
+			v.Files[ExtraCA] = text
+			v.CABundle = ExtraCA
+		}
+	}
 	sort.Strings(v.Binds)
 	return v
 }
@@ -126,6 +137,12 @@ func (v *View) bind(p string) {
 		}
 	}
 	v.Binds = append(v.Binds, p)
+	if real, err := filepath.EvalSymlinks(p); err == nil && real != p {
+		if v.Real == nil {
+			v.Real = map[string]string{}
+		}
+		v.Real[p] = real
+	}
 }
 
 // For gives the view for one box: a copy with the box's name in it.
@@ -232,6 +249,40 @@ func toolchain(dir string, homes []string) string {
 		return ""
 	}
 	return root
+}
+
+// ExtraCA is where a box finds the certificates that the caller trusts by
+// SSL_CERT_FILE, as on a runner whose firewall opens TLS.
+const ExtraCA = "/etc/untrusted-steps-ca.crt"
+
+// maxBundle bounds a bundle; the usual one has 200 KiB.
+const maxBundle = 4 << 20
+
+// certificates reads the certificates of a file, and nothing else that may
+// stand in it: some keep a private key in the same file.
+func certificates(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return ""
+	}
+	rest, err := io.ReadAll(io.LimitReader(f, maxBundle))
+	if err != nil {
+		return ""
+	}
+	var out strings.Builder
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return out.String()
+		}
+		if block.Type == "CERTIFICATE" {
+			_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes})
+		}
+	}
 }
 
 func under(p, dir string) bool {

@@ -16,16 +16,12 @@ import (
 // The listener is closed on exec. It must reach the host, and no copy of it may
 // stay in the box: whoever holds it answers for the filter.
 func Install(prog []byte) (listener int, err error) {
-	p, err := ParseProgram(prog)
-	if err != nil {
-		return -1, err
-	}
 	if err := sizesAgree(); err != nil {
 		return -1, err
 	}
-	filter := make([]unix.SockFilter, p.Len())
-	for i, r := range p.raw {
-		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	filter, err := instructions(prog)
+	if err != nil {
+		return -1, err
 	}
 	fprog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 
@@ -50,6 +46,38 @@ func Install(prog []byte) (listener int, err error) {
 		return -1, fmt.Errorf("install the system call filter: the kernel must be Linux 5.6 or newer, with CONFIG_SECCOMP_FILTER: %w", errno)
 	}
 	return -1, fmt.Errorf("install the system call filter: %w", errno)
+}
+
+// InstallPlain puts a filter that reports nothing on the calling thread and on
+// everything it starts from now on. What [Install] says of the thread holds.
+func InstallPlain(prog []byte) error {
+	filter, err := instructions(prog)
+	if err != nil {
+		return err
+	}
+	fprog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, errno := setFilter(0, &fprog)
+	runtime.KeepAlive(filter)
+	switch errno {
+	case 0:
+		return nil
+	case unix.EACCES:
+		return fmt.Errorf("install the guard of the first process: no_new_privs is not set on this thread: %w", errno)
+	}
+	return fmt.Errorf("install the guard of the first process: %w", errno)
+}
+
+// instructions reads a program in the kernel's own form. It is never empty.
+func instructions(prog []byte) ([]unix.SockFilter, error) {
+	p, err := ParseProgram(prog)
+	if err != nil {
+		return nil, err
+	}
+	filter := make([]unix.SockFilter, p.Len())
+	for i, r := range p.raw {
+		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	return filter, nil
 }
 
 func setFilter(flags uintptr, prog *unix.SockFprog) (int, unix.Errno) {

@@ -1,6 +1,7 @@
 package seccomp
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -37,10 +38,40 @@ func sizesAgree() error {
 	return nil
 }
 
-// receive takes the next report. unix.ENOENT means that its caller is gone.
+// receive waits for the next report. The kernel counts the calls and keeps a
+// list of those that wait, and it is the count that lets us in:
+//
+//   - unix.ENOENT: a call was made, and a signal or death took the caller out
+//     of it before it came to us. Waiting with poll instead would miss it: that
+//     looks at the list. Since Linux 6.11 it is also the answer, at once and
+//     for ever, when every process under the filter is gone; see allGone.
+//   - unix.EINTR: wakeSignal came, and the count was zero afterwards.
 func receive(listener int) (report, error) {
 	var r report // the kernel wants it zero
-	return r, control(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&r))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&r)))
+	if errno != 0 {
+		return r, errno
+	}
+	return r, nil
+}
+
+// allGone says whether no process is left under the filter. There will never be
+// another one then.
+func allGone(listener int) (bool, error) {
+	for {
+		fds := []unix.PollFd{{Fd: int32(listener)}}
+		_, err := unix.Poll(fds, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return false, fmt.Errorf("ask whether a filter is still in use: %w", err)
+		// wakeSignal came while the kernel had the filter locked. It has not
+		// looked.
+		case fds[0].Revents&(unix.POLLERR|unix.POLLHUP) == unix.POLLERR:
+		default:
+			return fds[0].Revents&unix.POLLHUP != 0, nil
+		}
+	}
 }
 
 // stillWaits says whether the caller of a report is stopped in that very call:

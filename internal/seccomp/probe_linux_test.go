@@ -29,6 +29,8 @@ func child(role string) {
 	switch role {
 	case "install":
 		err = install(os.Args[1:])
+	case "guarded", "not guarded":
+		err = underGuard(role == "guarded")
 	case "probe", "filtered probe":
 		err = probe(os.Getenv(probeVar), os.Getenv(sigsysVar))
 	default:
@@ -133,6 +135,10 @@ func probe(what, sigsys string) error {
 		return nil
 	case "storm":
 		return storm(2000, 8)
+	case "hold":
+		return hold()
+	case "withdraw":
+		return withdraw()
 	}
 	return fmt.Errorf("no probe %q", what)
 }

@@ -1,7 +1,6 @@
 package seccomp
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -14,19 +13,20 @@ import (
 
 const (
 	maxEscapes = 16 // different ones that are kept; the rest are counted
-	// A process that SIGSYS should kill gets this long, for a handler may have
-	// been set in the meantime, or the signal blocked, or the process stopped.
-	killAfter = 50 * time.Millisecond
-	// This many are given that time at once. One more dies of SIGKILL at once.
-	maxDying = 64
 	// After so many escapes the next ones wait their turn. A caller is stopped
 	// while it waits, so a storm of them costs its box time and the host, which
 	// the box's own limits do not cover, next to nothing.
 	calmAfter = 1000
 	calmPause = time.Millisecond
+	// Calls that were withdrawn keep nobody waiting, so more of them are counted
+	// between two pauses.
+	calmWithdrawn = 100
 	// A step that forks callers faster than they can be killed does not keep
 	// Drain for longer.
 	drainLimit = time.Second
+	// wakeSignal does nothing to a thread that is not waiting at that moment,
+	// so it is sent again after a while, and less and less often.
+	firstWake, lastWake = 50 * time.Microsecond, 5 * time.Millisecond
 )
 
 // Escape is a forbidden system call that was stopped.
@@ -37,20 +37,19 @@ type Escape struct {
 
 // WatchOptions are a Watcher's surroundings. The zero value is the real ones.
 type WatchOptions struct {
-	Proc string           // where proc of our own pid namespace is; empty: /proc
-	Now  func() time.Time // nil: time.Now
+	Proc string // where proc of our own pid namespace is; empty: /proc
 }
 
 // Watcher receives the reports of one filter, keeps them and kills the callers.
 type Watcher struct {
 	listener int
-	wake     int // eventfd
 	proc     string
-	now      func() time.Time
 	namer    namer
+	dying    deathbed
 	done     chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex
+	thread  int // the goroutine's, 0 before it runs and after it has ended
 	kept    []Escape
 	total   uint64
 	drains  []chan struct{}
@@ -59,23 +58,15 @@ type Watcher struct {
 	err     error
 }
 
-// dying is a process that was sent SIGSYS.
-type dying struct {
-	pidfd int
-	until time.Time
-}
-
 // NewWatcher takes over the listener that Install returned and starts to
 // answer it. Reports made before are waiting and are not lost. On error the
 // listener is closed, which leaves the box with ENOSYS for every escape.
 func NewWatcher(listener int, opt WatchOptions) (*Watcher, error) {
-	w := &Watcher{listener: listener, proc: opt.Proc, now: opt.Now, done: make(chan struct{})}
+	w := &Watcher{listener: listener, proc: opt.Proc, done: make(chan struct{})}
 	if w.proc == "" {
 		w.proc = "/proc"
 	}
-	if w.now == nil {
-		w.now = time.Now
-	}
+	w.dying.strike = w.strike
 	err := w.prepare()
 	if err != nil {
 		unix.Close(listener)
@@ -97,12 +88,14 @@ func (w *Watcher) prepare() error {
 		return err
 	}
 	unix.CloseOnExec(w.listener)
-	w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	return err
+	return interruptsCalls(wakeSignal)
 }
 
 // Escapes gives the first different escapes and how many more there were,
-// repetitions included.
+// repetitions included. A call that a signal or its caller's death withdrew
+// before it could be named is one of the latter, so it can be that none is kept
+// and more is not zero. A program that restarts such a call makes it again, and
+// it counts again.
 func (w *Watcher) Escapes() (kept []Escape, more uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +110,9 @@ func (w *Watcher) Err() error {
 	return w.err
 }
 
-// Drain returns once no report is waiting: all calls made before Drain are then
-// in Escapes.
+// Drain returns once every call made before it is in Escapes, named or counted.
+// A process must still be alive under the filter, as a box's first process is:
+// with the last one the kernel forgets what was withdrawn and not yet counted.
 func (w *Watcher) Drain() {
 	request := make(chan struct{})
 	w.mu.Lock()
@@ -127,16 +121,8 @@ func (w *Watcher) Drain() {
 		return
 	}
 	w.drains = append(w.drains, request)
-	w.rouse()
 	w.mu.Unlock()
-
-	limit := time.NewTimer(drainLimit)
-	defer limit.Stop()
-	select {
-	case <-request:
-	case <-w.done:
-	case <-limit.C:
-	}
+	w.rouse(request, drainLimit)
 }
 
 // Close ends the watching. Processes that were still given time to die of
@@ -144,140 +130,138 @@ func (w *Watcher) Drain() {
 func (w *Watcher) Close() {
 	w.mu.Lock()
 	w.closing = true
-	w.rouse()
 	w.mu.Unlock()
+	w.rouse(nil, 0)
 	<-w.done
 }
 
-// rouse wakes the goroutine. The lock is held, for the descriptor may be
-// another one's after the end.
-func (w *Watcher) rouse() {
-	if w.ended {
-		return
-	}
-	one := binary.NativeEndian.AppendUint64(nil, 1)
-	// It can only fail by being full, and then the goroutine is awake.
-	_, _ = unix.Write(w.wake, one)
-}
-
-// run is the goroutine: one wait for the reports, for us, and for the deaths.
-func (w *Watcher) run() {
-	var victims []dying
-	defer func() {
-		for _, v := range victims {
-			w.strike(v.pidfd, unix.SIGKILL)
-			unix.Close(v.pidfd)
-		}
-		w.mu.Lock()
-		w.ended = true
-		unix.Close(w.wake)
-		unix.Close(w.listener)
-		w.mu.Unlock()
-		close(w.done)
-	}()
-	for {
-		w.mu.Lock()
-		closing := w.closing
-		drains := w.drains
-		w.drains = nil
-		w.mu.Unlock()
-		if closing {
+// rouse wakes the goroutine until it answers or has ended. No limit is 0.
+func (w *Watcher) rouse(answer <-chan struct{}, limit time.Duration) {
+	start := time.Now()
+	for pause := firstWake; limit == 0 || time.Since(start) < limit; pause = min(2*pause, lastWake) {
+		w.wake()
+		// Not a timer: the runtime's are no finer than a millisecond, and a step
+		// waits for this.
+		nap := unix.NsecToTimespec(int64(pause))
+		_ = unix.Nanosleep(&nap, nil)
+		select {
+		case <-answer:
 			return
-		}
-
-		fds := make([]unix.PollFd, 0, 2+len(victims))
-		fds = append(fds, unix.PollFd{Fd: int32(w.wake), Events: unix.POLLIN}, unix.PollFd{Fd: int32(w.listener), Events: unix.POLLIN})
-		for _, v := range victims {
-			fds = append(fds, unix.PollFd{Fd: int32(v.pidfd), Events: unix.POLLIN})
-		}
-		if _, err := unix.Poll(fds, w.patience(drains, victims)); err != nil {
-			w.putBack(drains)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			w.note(fmt.Errorf("wait for forbidden system calls: %w", err))
+		case <-w.done:
 			return
-		}
-
-		victims = w.bury(victims, fds[2:])
-		if fds[0].Revents&unix.POLLIN != 0 {
-			var count [8]byte
-			_, _ = unix.Read(w.wake, count[:])
-		}
-		switch events := fds[1].Revents; {
-		case events&unix.POLLIN != 0:
-			w.putBack(drains)
-			var err error
-			if victims, err = w.handle(victims); err != nil {
-				w.note(err)
-				return
-			}
-			if len(drains) == 0 && w.counted() > calmAfter {
-				time.Sleep(calmPause)
-			}
-		case events&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0:
-			if events&unix.POLLHUP == 0 {
-				w.note(fmt.Errorf("wait for forbidden system calls: the descriptor is no listener"))
-			}
-			return // every process under the filter is dead
 		default:
-			for _, d := range drains {
-				close(d)
-			}
 		}
 	}
 }
 
-// patience is how long to wait, in milliseconds.
-func (w *Watcher) patience(drains []chan struct{}, victims []dying) int {
-	if len(drains) > 0 {
-		return 0
-	}
-	if len(victims) == 0 {
-		return -1
-	}
-	left := victims[0].until.Sub(w.now()) // the oldest comes first
-	return max(0, int((left+time.Millisecond-1)/time.Millisecond))
-}
-
-func (w *Watcher) putBack(drains []chan struct{}) {
+// wake sends one signal. The lock is held, for the thread is another
+// goroutine's after the end.
+func (w *Watcher) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.drains = append(w.drains, drains...)
+	if w.thread == 0 {
+		return
+	}
+	if err := unix.Tgkill(unix.Getpid(), w.thread, wakeSignal); err != nil && w.err == nil {
+		w.err = fmt.Errorf("wake the wait for forbidden system calls: %w", err)
+	}
 }
 
-// bury forgets the dead and kills those whose time is up.
-func (w *Watcher) bury(victims []dying, polled []unix.PollFd) []dying {
-	now := w.now()
-	alive := victims[:0]
-	for i, v := range victims {
-		dead := polled[i].Revents != 0
-		if !dead && now.Before(v.until) {
-			alive = append(alive, v)
-			continue
-		}
-		if !dead {
-			w.strike(v.pidfd, unix.SIGKILL)
-		}
-		unix.Close(v.pidfd)
+// run is the goroutine. It has a thread to itself and waits in the kernel.
+func (w *Watcher) run() {
+	runtime.LockOSThread()
+	restore, err := admitWake()
+	if err == nil {
+		w.mu.Lock()
+		w.thread = unix.Gettid()
+		w.mu.Unlock()
+		err = w.watch()
 	}
-	return alive
+	if err != nil {
+		w.note(err)
+	}
+	w.dying.end()
+	w.mu.Lock()
+	w.ended, w.thread = true, 0
+	// A signal that was sent before comes in here at the latest, not into the
+	// system call of whatever has this thread next.
+	unix.Close(w.listener)
+	w.mu.Unlock()
+	if restore != nil {
+		restore()
+	}
+	// Not to be ended with the goroutine: processes that the thread started
+	// earlier may be set to die with it.
+	runtime.UnlockOSThread()
+	close(w.done)
+}
+
+// watch takes reports until Close, an error, or the end of the last process
+// under the filter.
+func (w *Watcher) watch() error {
+	withdrawn := 0
+	for {
+		// Only those who asked before the wait began can be told by its end that
+		// everything before has been received.
+		waiting, closing := w.asked()
+		if closing {
+			return nil
+		}
+		r, err := receive(w.listener)
+		switch {
+		case err == nil:
+			if err := w.handle(r); err != nil {
+				return err
+			}
+			w.calm(waiting)
+		case errors.Is(err, unix.ENOENT):
+			if gone, err := allGone(w.listener); gone || err != nil {
+				return err
+			}
+			// The call was tried all the same.
+			w.record("", "")
+			if withdrawn++; withdrawn%calmWithdrawn == 0 {
+				w.calm(waiting)
+			}
+		case errors.Is(err, unix.EINTR):
+			w.answer(waiting)
+			if gone, err := allGone(w.listener); gone || err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("receive a forbidden system call: %w", err)
+		}
+	}
+}
+
+// asked says how many wait in Drain, and whether somebody waits in Close.
+func (w *Watcher) asked() (waiting int, closing bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.drains), w.closing
+}
+
+// answer lets the first n of those in Drain go.
+func (w *Watcher) answer(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range w.drains[:n] {
+		close(d)
+	}
+	w.drains = slices.Delete(w.drains, 0, n)
+}
+
+// calm makes a storm of escapes a light breeze, except while somebody waits for
+// its end.
+func (w *Watcher) calm(waiting int) {
+	if waiting == 0 && w.counted() > calmAfter {
+		time.Sleep(calmPause)
+	}
 }
 
 // handle takes one report: write it down, kill the caller, answer. In this
 // order, so that whoever sees the caller dead can see the report.
-func (w *Watcher) handle(victims []dying) ([]dying, error) {
-	r, err := receive(w.listener)
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		// A signal or its death took the caller away before it could be named.
-		// The call was tried all the same.
-		w.record("", "")
-		return victims, nil
-	case err != nil:
-		return victims, fmt.Errorf("receive a forbidden system call: %w", err)
-	}
-
+func (w *Watcher) handle(r report) error {
 	name := w.namer.name(r.Call)
 	who, lookErr := look(w.proc, r.PID, w.room())
 	pidfd := -1
@@ -290,24 +274,22 @@ func (w *Watcher) handle(victims []dying) ([]dying, error) {
 		if pidfd >= 0 {
 			unix.Close(pidfd)
 		}
-		return victims, nil
+		return nil
 	}
 	w.record(name, who.program)
 	switch {
 	case lookErr != nil:
 		w.note(fmt.Errorf("find the process that made a forbidden system call: %w", lookErr))
-	case who.dies && len(victims) < maxDying:
-		w.strike(pidfd, unix.SIGSYS)
-		victims = append(victims, dying{pidfd, w.now().Add(killAfter)})
+	case who.dies && w.dying.take(pidfd):
 	default:
 		w.strike(pidfd, unix.SIGKILL)
 		unix.Close(pidfd)
 	}
 	// Gone means dead, or pulled out by the signal that was just sent.
 	if err := refuse(w.listener, r.ID); err != nil && !errors.Is(err, unix.ENOENT) {
-		return victims, fmt.Errorf("answer a forbidden system call: %w", err)
+		return fmt.Errorf("answer a forbidden system call: %w", err)
 	}
-	return victims, nil
+	return nil
 }
 
 // room says whether another escape could still be kept; if not, there is no

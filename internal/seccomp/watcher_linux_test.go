@@ -434,6 +434,9 @@ func TestInstallRefusesWhatIsNoFilter(t *testing.T) {
 	if fd, err := Install([]byte("nonsense")); err == nil {
 		t.Errorf("it is installed, listener %d", fd)
 	}
+	if err := InstallPlain([]byte("nonsense")); err == nil {
+		t.Error("it is installed")
+	}
 }
 
 func TestWhatIsReadOfACaller(t *testing.T) {

@@ -30,9 +30,6 @@ type Options struct {
 	// Stat and EvalSymlinks look at host paths; nil is the system's own.
 	Stat         func(string) (os.FileInfo, error)
 	EvalSymlinks func(string) (string, error)
-	// ParseRule reads one egress rule and gives its canonical form. nil refuses
-	// every rule.
-	ParseRule func(string) (canonical string, err error)
 	// Only names the ids to run; empty is all. What the chosen steps need of
 	// the others is dropped: who asks for one step gets one step.
 	Only []string
@@ -203,6 +200,9 @@ func (c *checker) keys(s *step, m value, inDefaults bool) {
 	}
 	for _, p := range m.pairs {
 		name := p.key.text
+		if !inDefaults {
+			s.keyAt = append(s.keyAt, KeyPlace{Name: name, Line: p.key.line, Column: p.key.col})
+		}
 		k, ok := stepKey(name)
 		switch {
 		case !ok:
@@ -270,13 +270,10 @@ func (c *checker) together(s *step) {
 	if v, ok := s.own["language"]; ok && hasCommand && !hasRun {
 		c.wrong(v, "language is for run, and this step has command", "no language, or run instead of command")
 	}
-	if v, ok := s.written["egressAllow"]; ok && s.Network && len(s.EgressAllow) > 0 {
-		c.add(v.pos, "egressAllow and network: true exclude each other", "", "one of them",
-			"network: true is the host's own network and asks no list; take it out to keep the list",
-			"a step that sets defaults aside writes egressAllow: [] or network: false")
-	}
+	c.egressTogether(s)
 	c.caps(s)
 	c.tmpfs(s)
+	c.hostPlaces(s)
 	if v, ok := s.written["expect"]; ok && s.Expect.Fault != "" && slices.Contains(s.Tolerate, s.Expect.Fault) {
 		c.wrong(v, fmt.Sprintf("the step tolerates %s, so it can never end with that fault", s.Expect.Fault), "a fault that tolerate does not list")
 	}

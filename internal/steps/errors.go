@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 )
 
 const (
@@ -15,6 +17,9 @@ const (
 	maxErrors = 1000
 	// maxQuoted bounds how much of an offending text is repeated.
 	maxQuoted = 80
+	// maxAside is how long a list of what is allowed stands within a sentence. A
+	// longer one would hide the hint, so it comes after it.
+	maxAside = 100
 )
 
 // FileError is one thing that is wrong in a steps file.
@@ -28,24 +33,29 @@ type FileError struct {
 }
 
 // Error is "file:line:column: what (text; what is allowed there)", followed by
-// a line for each hint. Whatever stood in the file is quoted.
+// a line for each hint. Whatever stood in the file is quoted, and each line is
+// inert as a whole too: what is harmless in two parts may not be in one.
 func (e *FileError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s:%d:%d: %s", inert(e.File), e.Line, e.Column, e.What)
+	first := fmt.Sprintf("%s:%d:%d: %s", inert(e.File), e.Line, e.Column, e.What)
 	var more []string
 	if e.Text != "" {
 		more = append(more, quoted(e.Text))
 	}
-	if e.Allowed != "" {
+	long := len(e.Allowed) > maxAside
+	if e.Allowed != "" && !long {
 		more = append(more, "allowed: "+e.Allowed)
 	}
 	if len(more) > 0 {
-		fmt.Fprintf(&b, " (%s)", strings.Join(more, "; "))
+		first += " (" + strings.Join(more, "; ") + ")"
 	}
+	lines := []string{gha.Inert(first)}
 	for _, h := range e.Hints {
-		fmt.Fprintf(&b, "\n  hint: %s", h)
+		lines = append(lines, "  hint: "+gha.Inert(h))
 	}
-	return b.String()
+	if long {
+		lines = append(lines, "  allowed: "+gha.Inert(e.Allowed))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Errors is all that is wrong in a steps file, in the order of the file. A
@@ -86,8 +96,8 @@ func (e Errors) sorted() Errors {
 	return e
 }
 
-// quoted makes a text from the file harmless and short. A runner takes "##["
-// anywhere in a line for a command to itself, so that is broken up too.
+// quoted makes a text from the file harmless and short. Quoting alone is not
+// enough: it keeps what a runner takes for a command anywhere in a line.
 func quoted(s string) string {
 	const more = "..."
 	cut := false
@@ -101,7 +111,7 @@ func quoted(s string) string {
 			n++
 		}
 	}
-	s = breakCommands(strconv.Quote(s))
+	s = gha.Inert(strconv.Quote(s))
 	if cut {
 		s += more
 	}
@@ -114,14 +124,15 @@ func inert(s string) string {
 	if plain(s) {
 		return s
 	}
-	return breakCommands(strconv.Quote(s))
+	return gha.Inert(strconv.Quote(s))
 }
 
 // plain says whether a text can be shown as it is: printable, on one line, no
-// blanks at its ends, and nothing that a runner would take for a command.
+// blanks at its ends, and nothing that a runner or an eye would take for something
+// else.
 func plain(s string) bool {
 	if s == "" || s != strings.TrimSpace(s) || !utf8.ValidString(s) ||
-		strings.HasPrefix(s, "::") || strings.HasPrefix(s, `"`) || strings.Contains(s, "##[") {
+		strings.HasPrefix(s, "::") || strings.HasPrefix(s, `"`) || gha.Inert(s) != s {
 		return false
 	}
 	for _, r := range s {
@@ -131,8 +142,6 @@ func plain(s string) bool {
 	}
 	return true
 }
-
-func breakCommands(s string) string { return strings.ReplaceAll(s, "##[", `#\x23[`) }
 
 // inertWords is for words of a library inside one of our sentences: quoted only
 // if they repeat something odd.

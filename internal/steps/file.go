@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxFile bounds a steps file. The parser's own work grows with it.
-	maxFile = 1 << 20
+	// MaxFile bounds a steps file. The parser's own work grows with it.
+	MaxFile = 1 << 20
 	// maxDepth bounds nesting; the deepest key that exists needs six levels.
 	maxDepth = 16
 )
@@ -89,8 +89,8 @@ func parse(name string, src []byte) (root value, errs Errors) {
 	at := func(p pos, what, text, allowed string, hints ...string) {
 		errs = append(errs, &FileError{File: name, Line: p.line, Column: p.col, What: what, Text: text, Allowed: allowed, Hints: hints})
 	}
-	if len(src) > maxFile {
-		at(pos{1, 1}, fmt.Sprintf("the file is larger than %d bytes", maxFile), fmt.Sprintf("%d bytes", len(src)), "1 MiB at most",
+	if len(src) > MaxFile {
+		at(pos{1, 1}, fmt.Sprintf("the file is larger than %d bytes", MaxFile), fmt.Sprintf("%d bytes", len(src)), "1 MiB at most",
 			"keep long scripts in files of the workspace and run those")
 		return value{}, errs
 	}

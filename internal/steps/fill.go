@@ -3,6 +3,8 @@ package steps
 import (
 	"slices"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 )
 
@@ -27,9 +29,13 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 		ID: s.ID, Name: s.Name, Script: string(s.Run), Image: s.Image,
 		Env: own(s.Env), PassEnv: own(s.PassEnv), Workdir: s.Workdir,
 		MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits,
-		Network: s.Network, EgressAllow: own(s.EgressAllow), Needs: own(s.Needs), ContinueOnErr: s.ContinueOnError,
+		Network: s.Network, EgressAllow: own([]egress.Entry(s.EgressAllow)), EgressDeny: own(s.EgressDeny), EgressMode: s.EgressMode,
+		EgressMaxBytes: s.EgressMaxBytes, ExpectDenied: own(s.ExpectDenied), Needs: own(s.Needs), ContinueOnErr: s.ContinueOnError,
 		Tolerate: own(s.Tolerate), Expect: Expect(s.Expect), MaxOutput: s.MaxOutputBytes, TrackFiles: s.TrackFiles,
-		CapDrop: own(s.CapDrop), Profile: s.SecurityProfile, Mounts: own(s.Mounts), Line: s.at.line,
+		CapDrop: own(s.CapDrop), Profile: s.SecurityProfile, Mounts: own(s.Mounts), Line: s.at.line, Keys: s.keyAt,
+	}
+	if p.EgressMode == "" {
+		p.EgressMode = ModeEnforce
 	}
 	if p.Name == "" {
 		p.Name = s.ID
@@ -48,7 +54,7 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 			p.PassEnvUnset = append(p.PassEnvUnset, name)
 		}
 	}
-	p.Tmpfs = s.memoryFiles()
+	p.Tmpfs, p.ShmBytes = s.memoryFiles()
 	return p
 }
 
@@ -58,8 +64,8 @@ func own[S ~[]T, T any](list S) []T { return append([]T{}, list...) }
 
 // memoryFiles is every tmpfs of the step. /tmp and HOME are there unless the
 // step said otherwise; both count as its memory, so a small step gets small
-// ones.
-func (s *step) memoryFiles() []box.Tmpfs {
+// ones. So is /dev/shm, which is the engine's to mount.
+func (s *step) memoryFiles() (list []box.Tmpfs, shm int64) {
 	size := func(bytes int64) int64 {
 		if s.MemoryMb == 0 {
 			return bytes
@@ -70,10 +76,15 @@ func (s *step) memoryFiles() []box.Tmpfs {
 	has := func(target string) bool {
 		return slices.ContainsFunc(out, func(t box.Tmpfs) bool { return t.Target == target })
 	}
+	shm = size(box.DefaultShmBytes)
 	for _, t := range s.Tmpfs {
 		bytes := t.bytes
 		if bytes == 0 {
 			bytes = size(box.DefaultTmpBytes)
+		}
+		if t.target == shmTarget {
+			shm = bytes
+			continue
 		}
 		out = append(out, box.Tmpfs{Target: t.target, Bytes: bytes})
 	}
@@ -87,5 +98,5 @@ func (s *step) memoryFiles() []box.Tmpfs {
 		out = append(out, box.Tmpfs{Target: box.HomeTarget, Bytes: size(box.DefaultHomeBytes)})
 	}
 	slices.SortStableFunc(out, func(a, b box.Tmpfs) int { return comparePaths(a.Target, b.Target) })
-	return out
+	return out, shm
 }

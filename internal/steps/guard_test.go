@@ -110,14 +110,28 @@ func TestGuardSeesTheSameFolderUnderAnotherName(t *testing.T) {
 }
 
 func TestMountTargets(t *testing.T) {
-	for target, ok := range map[string]bool{
-		"/": false, "/dev": false, "/proc": false, "/proc/sys": false, "/sys": false, "/sys/fs": false, "/workspace": false, "/workspace/": false,
-		"/step": false, "/step/home": false, "/step/x": false, "/a/../proc": false, "rel": false, "//proc": false,
-		"/workspace/vendor": true, "/dev/x": true, "/opt/tool": true, "/steps": true, "/procs": true, "/tmp/x": true,
+	for _, tc := range []struct {
+		target                 string
+		mount, tmpfs, overRoot bool // as a mount, as a tmpfs, as a mount over an image of its own
+	}{
+		{"/", false, false, false}, {"rel", false, false, false}, {"/a/../proc", false, false, false},
+		{"/proc", false, false, false}, {"/proc/sys", false, false, false}, {"//proc", false, false, false}, {"/procs", true, true, true},
+		{"/sys", false, false, false}, {"/sys/fs", false, false, false},
+		{"/dev", false, false, false}, {"/dev/x", false, false, false}, {"/dev/shm", false, true, false}, {"/dev/shm/x", false, false, false}, {"/devs", true, true, true},
+		{"/workspace", false, false, false}, {"/workspace/", false, false, false}, {"/workspace/vendor", true, true, true},
+		{"/step", false, false, false}, {"/step/home", false, true, false}, {"/step/home/x", false, false, false}, {"/step/x", false, false, false}, {"/steps", true, true, true},
+		{"/etc", false, false, true}, {"/etc/", false, false, true}, {"/etc/passwd", true, true, true}, {"/etcetera", true, true, true},
+		{"/usr", false, false, true}, {"/usr/local", true, true, true}, {"/bin", false, false, true}, {"/sbin", false, false, true}, {"/bin/x", true, true, true},
+		{"/lib", false, false, true}, {"/lib64", false, false, true}, {"/libx32", false, false, true}, {"/lib/x", true, true, true},
+		{"/opt/tool", true, true, true}, {"/tmp", true, true, true}, {"/tmp/x", true, true, true},
 	} {
-		_, err := Load("steps.yml", []byte("steps: [{run: x, mounts: {/a: '"+target+"'}}]"), testOptions(t))
-		if (err == nil) != ok {
-			t.Errorf("%q: allowed is %v, got %v", target, ok, err)
+		for what, ok := range map[string]bool{
+			"mounts: {/a: '" + tc.target + "'}": tc.mount, "mounts: {/a: ['" + tc.target + "', ro]}": tc.mount, "tmpfs: ['" + tc.target + "']": tc.tmpfs, "tmpfs: {'" + tc.target + "': 1m}": tc.tmpfs,
+			"image: 'rootfs:/srv/x', mounts: {/a: '" + tc.target + "'}": tc.overRoot,
+		} {
+			if _, err := Load("steps.yml", []byte("steps: [{run: x, "+what+"}]"), testOptions(t)); (err == nil) != ok {
+				t.Errorf("%s: allowed is %v, got %v", what, ok, err)
+			}
 		}
 	}
 }

@@ -15,17 +15,12 @@ func newStepResult(s PlanStep, info box.Info) *StepResult {
 		ID: s.ID, Name: s.Name, Engine: info.Name, EngineVersion: info.Version, EngineDigest: info.Digest,
 		Status: StatusError, Events: []box.Event{}, Unobserved: []string{},
 		Limits:  Limits{MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, Enforced: []string{}},
-		Network: box.NetworkNone.String(), Egress: []EgressRecord{}, EgressMode: "enforce",
+		Network: s.networkWord(), Egress: []EgressRecord{},
 		EgressProposal: []string{}, EgressUnused: []string{}, Results: []CellResult{},
 		Files: []FileChange{}, Workspace: "unchanged", Violations: []Violation{},
 	}
 	sr.Unobserved = append(sr.Unobserved, info.Unobserved...)
-	switch {
-	case s.Network:
-		sr.Network = box.NetworkHost.String()
-	case len(s.EgressAllow) > 0:
-		sr.Network = box.NetworkAllowlist.String()
-	}
+	sr.EgressMode = s.EgressMode
 	if s.Expect.Fault != "" || (s.Expect.ExitCode != nil && *s.Expect.ExitCode != 0) {
 		e := s.Expect
 		sr.Expected = &e
@@ -148,7 +143,7 @@ func oneLine(sr *StepResult, k, n int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%d/%d] %s %s", k, n, sr.ID, sr.Status)
 	if sr.Reason != "" {
-		fmt.Fprintf(&b, ": %s", sr.Reason)
+		fmt.Fprintf(&b, ": %s", strings.ReplaceAll(sr.Reason, "\n", `\n`)) // one line, whatever it quotes
 	}
 	return b.String()
 }
@@ -170,6 +165,14 @@ func mask(m *gha.Masker, sr *StepResult) {
 	}
 	for i := range sr.Egress {
 		sr.Egress[i].Host = m.Mask(sr.Egress[i].Host)
+	}
+	for i := range sr.EgressProposal {
+		sr.EgressProposal[i] = m.Mask(sr.EgressProposal[i])
+	}
+	for _, f := range sr.EgressTooWide {
+		for i := range f.Narrower {
+			f.Narrower[i] = m.Mask(f.Narrower[i])
+		}
 	}
 	for i := range sr.Violations {
 		sr.Violations[i].Message = m.Mask(sr.Violations[i].Message)

@@ -66,7 +66,11 @@ type step struct {
 	TimeoutS        float64         `json:"timeoutS,omitempty"`
 	RequireLimits   bool            `json:"requireLimits,omitempty"`
 	Network         bool            `json:"network,omitempty"`
-	EgressAllow     []string        `json:"egressAllow,omitempty"`
+	EgressAllow     rules           `json:"egressAllow,omitempty"`
+	EgressDeny      []string        `json:"egressDeny,omitempty"`
+	EgressMode      string          `json:"egressMode,omitempty"`
+	EgressMaxBytes  int64           `json:"egressMaxBytes,omitempty"` // 0: no bound
+	ExpectDenied    []string        `json:"expectDenied,omitempty"`
 	Mounts          mounts          `json:"mounts,omitempty"`
 	Tmpfs           tmpfs           `json:"tmpfs,omitempty"`
 	CapDrop         []string        `json:"capDrop,omitempty"`
@@ -80,11 +84,18 @@ type step struct {
 
 	rootDir string           // real path, for rootfs:
 	at      pos              // of the step
+	keyAt   []KeyPlace       // where the step's own keys stand
 	written map[string]value // what is in force for a key, in the step or in defaults
 	own     map[string]value // what the step itself wrote
 	// bad keys had something wrong: what follows from them together with other
 	// keys is then not worth saying.
 	bad map[string]bool
+}
+
+// KeyPlace is where a key of a step stands in the file.
+type KeyPlace struct {
+	Name         string
+	Line, Column int
 }
 
 // These types look in the file unlike what they become; the schema of each is
@@ -162,14 +173,19 @@ var stepKeys = []key{
 	{name: "network", built: true, def: false, read: readNetwork,
 		doc: "true gives the step the host's own network, its loopback included. Exclusive with egressAllow. Default: false."},
 	{name: "egressAllow", built: true, def: []any{}, read: readEgressAllow,
-		doc: "Destinations the step may reach through the proxy: name, name:port or *.name (one label, not the bare name); without a port, 80 and 443. Everything else is refused. Exclusive with network. Default: none."},
-	{name: "egressDeny", doc: "Rules that win over any allow."},
-	{name: "egressMode", doc: "enforce or audit."},
-	{name: "expectDenied", doc: "Rules whose refusal is a note, not a fault."},
+		doc: "Destinations the step may reach through the proxy: name, name:port, *.name (one label, not the bare name), **.name (any depth), tcp://name:port for what speaks no HTTP, preset:NAME; without a port, 80 and 443. {to: RULE, private: true} is for a target that is not a public address, {to: RULE, force: true} for a rule that covers more than anyone can oversee. Everything else is refused. Exclusive with network. Default: none."},
+	{name: "egressDeny", built: true, def: []any{}, read: readEgressDeny,
+		doc: "Rules that win over any allow. Default: none."},
+	{name: "egressMode", built: true, def: ModeEnforce, words: egressModes, read: readEgressMode,
+		doc: "enforce, or audit: every public request goes through and is recorded, and the list that would allow it is proposed. A run in audit is labelled and is never an enforced one. Default: enforce."},
+	{name: "egressMaxBytes", built: true, null: true, min: 1, max: 1 << 50, read: readEgressMaxBytes,
+		doc: "How many bytes the step may move through the proxy, both ways together; past it connections are cut. Default: no bound."},
+	{name: "expectDenied", built: true, def: []any{}, read: readExpectDenied,
+		doc: "Rules whose refusal is a note and no fault. Default: none."},
 	{name: "mounts", built: true, def: map[string]any{}, read: readMounts,
 		doc: "Host paths shown in the box: absolute host path to absolute path in the box, or to [path, ro] or [path, rw]. A path alone is writable. Folders of the system, credentials and sockets of container engines are refused. Default: none."},
 	{name: "tmpfs", built: true, def: map[string]any{"/tmp": "64m"}, pattern: sizePattern, read: readTmpfs,
-		doc: "File systems in memory, counted against memoryMb: path to size (such as 256m; units k, m, g, t), or a list of paths of the default size. /tmp is always there, 64m or half of memoryMb if that is less, unless tmpfs is {}; /step/home resizes HOME."},
+		doc: "File systems in memory, counted against memoryMb: path to size (such as 256m; units k, m, g, t), or a list of paths of the default size. /tmp is always there, 64m or half of memoryMb if that is less, unless tmpfs is {}; /step/home resizes HOME and /dev/shm itself."},
 	{name: "capDrop", built: true, def: []any{"ALL"}, pattern: capPattern, read: readCapDrop,
 		doc: "Capabilities dropped from the box, as a list. Default: [ALL]."},
 	{name: "profiles", doc: "Reusable profiles of kern."},

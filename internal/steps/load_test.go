@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 )
 
 // testOptions is a caller whose home, workspace and host paths are made up: no
@@ -26,12 +28,6 @@ func testOptions(t testing.TB) Options {
 		XDG:          map[string]string{"XDG_RUNTIME_DIR": "/run/user/1000", "XDG_CACHE_HOME": "/cache"},
 		EvalSymlinks: func(p string) (string, error) { return p, nil },
 		Stat:         func(string) (os.FileInfo, error) { return nil, os.ErrNotExist },
-		ParseRule: func(s string) (string, error) {
-			if strings.ContainsAny(s, " /") || !strings.Contains(s, ".") {
-				return "", errors.New("not a name")
-			}
-			return strings.ToLower(s), nil
-		},
 	}
 }
 
@@ -49,12 +45,12 @@ func TestDefaults(t *testing.T) {
 	got := mustLoad(t, "steps:\n- run: make\n", testOptions(t)).Steps[0]
 	want := PlanStep{
 		ID: "step-1", Name: "step-1", Language: "sh", Script: "make", Image: "host", Env: []EnvVar{}, PassEnv: []string{},
-		Workdir: "/workspace", MemoryMb: 512, Pids: 256, TimeoutS: 30, RequireLimits: true, EgressAllow: []string{},
+		Workdir: "/workspace", MemoryMb: 512, Pids: 256, TimeoutS: 30, RequireLimits: true, EgressAllow: []egress.Entry{}, EgressDeny: []string{}, EgressMode: "enforce", ExpectDenied: []string{},
 		Needs: []string{}, Tolerate: []box.FaultType{}, Expect: Expect{ExitCode: &zero}, MaxOutput: 64 << 20, TrackFiles: true,
 		CapDrop: []string{"ALL"}, Tmpfs: []box.Tmpfs{{Target: "/step/home", Bytes: 64 << 20}, {Target: "/tmp", Bytes: 64 << 20}},
-		Mounts: []box.Mount{}, Line: 2,
+		ShmBytes: 64 << 20, Mounts: []box.Mount{}, Line: 2,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(PlanStep{}, "Keys")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -116,10 +112,20 @@ func TestPlan(t *testing.T) {
 			first(func(s PlanStep) any { return s.Tmpfs[0] }), box.Tmpfs{Target: "/step/home", Bytes: 128 << 20}},
 		{"a mount at /tmp takes the place of the default tmpfs", "steps: [{run: x, mounts: {/a: /tmp}}]",
 			first(func(s PlanStep) any { return len(s.Tmpfs) }), 1},
+		{"a tmpfs at /dev/shm is the size of /dev/shm, and /tmp stays", "steps: [{run: x, tmpfs: {/dev/shm: 8m}}]",
+			first(func(s PlanStep) any { return []int64{s.ShmBytes, int64(len(s.Tmpfs))} }), []int64{8 << 20, 2}},
+		{"in a small step /dev/shm is small", "steps: [{run: x, memoryMb: 32, tmpfs: {}}]", first(func(s PlanStep) any { return s.ShmBytes }), int64(16 << 20)},
+		{"without a cap /dev/shm has its default size", "steps: [{run: x, memoryMb: null, requireLimits: false}]", first(func(s PlanStep) any { return s.ShmBytes }), int64(64 << 20)},
+		{"a path below a folder of the host may be covered", "steps: [{run: x, tmpfs: [/usr/share], mounts: {/a: [/etc/passwd, ro]}}]",
+			first(func(s PlanStep) any { return []int{len(s.Tmpfs), len(s.Mounts)} }), []int{3, 1}},
+		{"an image of its own may have any folder covered", "steps: [{run: x, image: 'rootfs:/srv/alpine', tmpfs: [/usr], mounts: {/a: /etc, /b: [/lib, ro]}}]",
+			first(func(s PlanStep) any { return []int{len(s.Tmpfs), len(s.Mounts)} }), []int{3, 2}},
+		{"a folder whose name begins like one of the host's is another", "steps: [{run: x, mounts: {/a: /usr2, /b: /opt/lib}}]",
+			first(func(s PlanStep) any { return len(s.Mounts) }), 2},
 		{"a relative rootfs starts at the folder of the file", "steps: [{run: x, image: 'rootfs:../alpine'}]",
 			first(func(s PlanStep) any { return s.Root }), box.Root{Kind: box.RootDir, Dir: "/home/me/work/alpine"}},
 		{"an egress rule is kept in its canonical form", "steps: [{run: x, egressAllow: [EXAMPLE.org]}]",
-			first(func(s PlanStep) any { return s.EgressAllow }), []string{"example.org"}},
+			first(func(s PlanStep) any { return s.EgressAllow }), []egress.Entry{{To: "example.org"}}},
 		{"a workdir is cleaned", "steps: [{run: x, workdir: /workspace//src/}]", first(func(s PlanStep) any { return s.Workdir }), "/workspace/src"},
 		{"an expected fault asks no exit code", "steps: [{run: x, expect: {fault: oom}}]",
 			first(func(s PlanStep) any { return s.Expect }), Expect{Fault: box.OOM}},
@@ -228,11 +234,16 @@ var refusals = []struct {
 	{"a relative workdir", "steps:\n- run: x\n  workdir: src", "3:12", "below /workspace"},
 	{"a workdir with ..", "steps:\n- run: x\n  workdir: /workspace/../etc", "3:12", "has .. in it"},
 	{"egress with the host's network", "steps:\n- run: x\n  network: true\n  egressAllow: [a.b]", "4:16", "exclude each other"},
-	{"a rule that cannot be read", "steps:\n- run: x\n  egressAllow: ['a b.c']", "3:17", "not an egress rule: not a name"},
-	{"a rule with force", "steps:\n- run: x\n  egressAllow: [{to: a.b, force: true}]", "3:17", "not built yet"},
-	{"a rule for all names below", "steps:\n- run: x\n  egressAllow: ['**.a.b']", "3:17", "not built yet"},
-	{"a rule for TCP", "steps:\n- run: x\n  egressAllow: ['tcp://a.b:5']", "3:17", "not built yet"},
-	{"a preset", "steps:\n- run: x\n  egressAllow: ['preset:go']", "3:17", "not built yet"},
+	{"a rule that cannot be read", "steps:\n- run: x\n  egressAllow: ['a b.c']", "3:17", "not an egress rule"},
+	{"an over-broad rule without force", "steps:\n- run: x\n  egressAllow: ['*.com']", "3:17", "not an egress rule"},
+	{"a rule map without to", "steps:\n- run: x\n  egressAllow: [{force: true}]", "3:17", "without to"},
+	{"a rule map with an unknown key", "steps:\n- run: x\n  egressAllow: [{to: example.org, privat: true}]", "3:35", "did you mean private?"},
+	{"a marker that is a word", "steps:\n- run: x\n  egressAllow: [{to: example.org, private: yes}]", "3:44", "private"},
+	{"an unknown preset", "steps:\n- run: x\n  egressAllow: ['preset:nosuch']", "3:17", "no such preset"},
+	{"two tcp rules in one place", "steps:\n- run: x\n  egressAllow: ['tcp://localhost:5', {to: 'tcp://127.0.0.1:5', private: true}]", "3:16", "do not go together"},
+	{"a refusing rule that cannot be read", "steps:\n- run: x\n  egressDeny: ['a b']", "3:16", "not a rule"},
+	{"a mode that does not exist", "steps:\n- run: x\n  egressMode: log", "3:15", "none of the words"},
+	{"audit with the host's network", "steps:\n- run: x\n  network: true\n  egressMode: audit", "4:15", "exclude each other"},
 	{"rules as a text", "steps:\n- run: x\n  egressAllow: a.b", "3:16", "egressAllow is a text"},
 	{"an image of a registry", "steps:\n- run: x\n  image: alpine:3", "3:10", "not built yet"},
 	{"an image archive", "steps:\n- run: x\n  image: archive:a.tar", "3:10", "not built yet"},
@@ -261,6 +272,16 @@ var refusals = []struct {
 	{"a tmpfs over the workspace", "steps:\n- run: x\n  tmpfs: {/workspace: 1m}", "3:11", "hide the workspace"},
 	{"a tmpfs in what is ours", "steps:\n- run: x\n  tmpfs: [/step]", "3:11", "the box itself needs"},
 	{"two tmpfs at one place", "steps:\n- run: x\n  tmpfs: [/a, /a/]", "3:15", "same place"},
+	{"a tmpfs in /dev", "steps:\n- run: x\n  tmpfs: [/dev/foo]", "3:11", "devices that every box has"},
+	{"a tmpfs in /dev/shm", "steps:\n- run: x\n  tmpfs: {/dev/shm/x: 1m}", "3:11", "/dev/shm and /step/home, which get this size"},
+	{"a mount in /dev", "steps:\n- run: x\n  mounts: {/a: /dev/foo}", "3:16", "devices that every box has"},
+	{"a mount over /dev/shm", "steps:\n- run: x\n  mounts: {/a: [/dev/shm, ro]}", "3:17", "nor anything in /dev"},
+	{"a mount over /etc of the host", "steps:\n- run: x\n  mounts: {/a: /etc/}", "3:16", "the host's own /etc, which image: host is made of"},
+	{"a read-only mount over /bin of the host", "steps:\n- run: x\n  mounts: {/a: [/bin, ro]}", "3:17", "a path in them that the host has too"},
+	{"a mount over a library folder of the host", "steps:\n- run: x\n  mounts: {/a: /lib64}", "3:16", "the host's own /lib64"},
+	{"a tmpfs over /usr of the host", "steps:\n- run: x\n  tmpfs: {/usr: 1m}", "3:11", "the host's own /usr"},
+	{"a tmpfs over /sbin in a list", "steps:\n- run: x\n  tmpfs: [/sbin]", "3:11", "the host's own /sbin"},
+	{"a default mount over /etc of the host", "defaults:\n  mounts: {/a: /etc}\nsteps:\n- {run: x, image: 'rootfs:/srv/alpine'}\n- run: x", "2:16", "the host's own /etc"},
 	{"a tmpfs as one path", "steps:\n- run: x\n  tmpfs: /a", "3:10", "tmpfs is a text"},
 	{"no memory cap where limits are required", "steps:\n- run: x\n  memoryMb: null", "3:13", "requireLimits: false"},
 	{"no pids cap where limits are required", "steps:\n- run: x\n  pids:\n", "3:", "requireLimits: false"},
@@ -293,7 +314,7 @@ var refusals = []struct {
 	{"a line break that cannot be seen", "steps:\n- run: a\u2028b", "2:9", "line break"},
 	{"a lone carriage return", "steps:\n- run: a\rb", "2:9", "carriage return"},
 	{"nesting without end", "steps:\n- run: x\n  env: " + strings.Repeat("[", 100) + strings.Repeat("]", 100), "3:8", "env is a list"},
-	{"a file above the largest", "steps:\n- run: x\n#" + strings.Repeat("x", maxFile), "1:1", "larger than"},
+	{"a file above the largest", "steps:\n- run: x\n#" + strings.Repeat("x", MaxFile), "1:1", "larger than"},
 }
 
 func TestRefuses(t *testing.T) {

@@ -29,12 +29,17 @@ type logs struct {
 
 func openLogs(out, id string, limit int64, m *gha.Masker, live *gha.Log) (*logs, error) {
 	l := &logs{dir: filepath.Join("steps", id)}
-	dir := filepath.Join(out, l.dir)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	// Inside the report folder and nowhere else, whatever links stand in it.
+	root, err := os.OpenRoot(out)
+	if err != nil {
+		return nil, fmt.Errorf("open the report folder: %w", err)
+	}
+	defer root.Close()
+	if err := root.MkdirAll(l.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the step's log folder: %w", err)
 	}
 	for i, name := range []string{"stdout.log", "stderr.log"} {
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		f, err := root.OpenFile(filepath.Join(l.dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err != nil {
 			return nil, fmt.Errorf("make the step's log: %w", err)
 		}
@@ -54,7 +59,9 @@ func (l *logs) paths() (stdout, stderr string) {
 func (l *logs) stdout() io.Writer { return each{l.masks[0], l.live.Stdout(), l.tailMasks[0]} }
 func (l *logs) stderr() io.Writer { return each{l.masks[1], l.live.Stderr(), l.tailMasks[1]} }
 
-// close writes what was held back and gives the end of the output, masked.
+// close writes what was held back and gives the end of the output, masked. Its
+// error is that of any write: a log on disk that is not whole is not passed off
+// as one.
 func (l *logs) close() (string, error) {
 	l.live.End()
 	var errs []error
@@ -62,7 +69,7 @@ func (l *logs) close() (string, error) {
 		errs = append(errs, l.masks[i].Close(), l.files[i].Close(), l.tailMasks[i].Close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return "", fmt.Errorf("write the step's log: %w", err)
+		return l.tail.String(), fmt.Errorf("write the step's log: %w", err)
 	}
 	return l.tail.String(), nil
 }

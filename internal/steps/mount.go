@@ -12,8 +12,12 @@ import (
 
 const (
 	allowedSource = "an absolute host path outside system folders, credentials, sockets and the home folder itself"
-	allowedTarget = "an absolute path in the box; not /, /dev, /workspace, nor anything in /proc, /sys, /step"
-	allowedSize   = "a whole number and a unit: k, m, g or t"
+	allowedTarget = "an absolute path in the box; not / or /workspace, nor anything in /dev, /proc, /sys, /step"
+	// allowedTmpfs is the same for a file system in memory.
+	allowedTmpfs = allowedTarget + "; but /dev/shm and /step/home, which get this size"
+	// shmTarget is the one place in /dev that is a step's to size.
+	shmTarget   = "/dev/shm"
+	allowedSize = "a whole number and a unit: k, m, g or t"
 	// maxTmpfsBytes bounds a tmpfs of a step without a memory cap.
 	maxTmpfsBytes = 1 << 40
 	// maxMounts and maxTmpfs bound what one box is built from.
@@ -24,8 +28,10 @@ const (
 // coverable is why nothing may be put at a place in the box; empty if it may.
 func coverable(target string) string {
 	switch {
-	case target == "/" || target == "/dev":
+	case target == "/":
 		return "would replace what every box is made of"
+	case within(target, "/dev"):
+		return "would replace or be hidden by the devices that every box has"
 	case target == box.WorkspaceTarget:
 		return "would hide the workspace"
 	case within(target, "/proc") || within(target, "/sys"):
@@ -107,19 +113,55 @@ func (c *checker) target(v value) (target string, readOnly, ok bool) {
 	if !ok {
 		return "", false, false
 	}
-	return c.place("this mount target ", at, text), readOnly, true
+	return c.place("this mount target ", at, text, allowedTarget), readOnly, true
 }
 
 // place reads a path in the box where something is to be put.
-func (c *checker) place(what string, v value, text string) string {
+func (c *checker) place(what string, v value, text, allowed string) string {
 	clean, why := cleanTarget(text)
 	if why == "" {
 		why = coverable(clean)
 	}
 	if why != "" {
-		c.wrong(v, what+why, allowedTarget)
+		c.wrong(v, what+why, allowed)
 	}
 	return clean
+}
+
+// hostOwned says whether a target is one of the folders that image host is made
+// of. A box with one of them covered has no loader, no tools or no names; what
+// lies in one can be covered.
+func hostOwned(target string) bool {
+	return slices.Contains([]string{"/etc", "/usr", "/bin", "/sbin"}, target) || strings.HasPrefix(target, "/lib") && strings.Count(target, "/") == 1
+}
+
+// hostPlaces refuses to cover what image host is made of. It is asked when the
+// whole step is read: which image it has may stand after its mounts.
+func (c *checker) hostPlaces(s *step) {
+	if s.rootDir != "" && s.Image != "host" || s.bad["image"] {
+		return
+	}
+	const allowed = "with image: host, not /etc, /usr, /bin, /sbin or /lib* themselves; a path in them that the host has too"
+	judge := func(key, what string, v value) {
+		if clean, why := cleanTarget(v.text); why == "" && !s.bad[key] && hostOwned(clean) {
+			c.wrong(v, what+" would hide the host's own "+clean+", which image: host is made of", allowed)
+		}
+	}
+	mounts := s.written["mounts"]
+	for _, p := range mounts.pairs {
+		at := p.val
+		if at.kind == listKind && len(at.items) > 0 {
+			at = at.items[0]
+		}
+		judge("mounts", "this mount target", at)
+	}
+	memory := s.written["tmpfs"]
+	for _, p := range memory.pairs {
+		judge("tmpfs", "this tmpfs", p.key)
+	}
+	for _, item := range memory.items {
+		judge("tmpfs", "this tmpfs", item)
+	}
 }
 
 func readTmpfs(c *checker, k key, v value, s *step) {
@@ -132,10 +174,10 @@ func readTmpfs(c *checker, k key, v value, s *step) {
 		target := ""
 		if text, ok := c.text("the place of a tmpfs", "a path in the box", at); !ok {
 			return
-		} else if clean, why := cleanTarget(text); why == "" && clean == box.HomeTarget {
-			target = clean // the one place of ours that a step may resize
+		} else if clean, why := cleanTarget(text); why == "" && (clean == box.HomeTarget || clean == shmTarget) {
+			target = clean // places of ours that a step may resize
 		} else {
-			target = c.place("this tmpfs ", at, text)
+			target = c.place("this tmpfs ", at, text, allowedTmpfs)
 		}
 		if slices.ContainsFunc(s.Tmpfs, func(o tmpfsEntry) bool { return o.target == target }) {
 			c.wrong(at, "two tmpfs have the same place", "one at each place")

@@ -1,6 +1,9 @@
 package steps
 
-import "github.com/untrusted-steps/untrusted-steps/internal/box"
+import (
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+)
 
 // Plan is a steps file with every default filled in. Nothing later reads the
 // file: what is not in the plan does not happen. Steps stand in the order of the
@@ -24,26 +27,32 @@ type PlanStep struct {
 	PassEnv  []string `json:"passEnv"`
 	// PassEnvUnset are those of PassEnv that the caller did not have when the
 	// plan was made. They stay unset.
-	PassEnvUnset  []string        `json:"passEnvUnset,omitempty"`
-	Workdir       string          `json:"workdir"`
-	MemoryMb      int64           `json:"memoryMb"`
-	Pids          int64           `json:"pids"`
-	CPUs          float64         `json:"cpus"` // 0: no cap
-	TimeoutS      float64         `json:"timeoutS"`
-	RequireLimits bool            `json:"requireLimits"`
-	Network       bool            `json:"network"`
-	EgressAllow   []string        `json:"egressAllow"` // canonical rules
-	Needs         []string        `json:"needs"`
-	ContinueOnErr bool            `json:"continueOnError"`
-	Tolerate      []box.FaultType `json:"tolerate"`
-	Expect        Expect          `json:"expect"`
-	MaxOutput     int64           `json:"maxOutputBytes"`
-	TrackFiles    bool            `json:"trackFiles"`
-	CapDrop       []string        `json:"capDrop"`
-	Profile       string          `json:"securityProfile,omitempty"`
-	Tmpfs         []box.Tmpfs     `json:"tmpfs"`  // with the default /tmp
-	Mounts        []box.Mount     `json:"mounts"` // sources are real paths
-	Line          int             `json:"-"`      // of the step in the file
+	PassEnvUnset   []string        `json:"passEnvUnset,omitempty"`
+	Workdir        string          `json:"workdir"`
+	MemoryMb       int64           `json:"memoryMb"`
+	Pids           int64           `json:"pids"`
+	CPUs           float64         `json:"cpus"` // 0: no cap
+	TimeoutS       float64         `json:"timeoutS"`
+	RequireLimits  bool            `json:"requireLimits"`
+	Network        bool            `json:"network"`
+	EgressAllow    []egress.Entry  `json:"egressAllow"` // canonical rules
+	EgressDeny     []string        `json:"egressDeny"`
+	EgressMode     string          `json:"egressMode"`
+	EgressMaxBytes int64           `json:"egressMaxBytes"` // 0: no bound
+	ExpectDenied   []string        `json:"expectDenied"`
+	Needs          []string        `json:"needs"`
+	ContinueOnErr  bool            `json:"continueOnError"`
+	Tolerate       []box.FaultType `json:"tolerate"`
+	Expect         Expect          `json:"expect"`
+	MaxOutput      int64           `json:"maxOutputBytes"`
+	TrackFiles     bool            `json:"trackFiles"`
+	CapDrop        []string        `json:"capDrop"`
+	Profile        string          `json:"securityProfile,omitempty"`
+	Tmpfs          []box.Tmpfs     `json:"tmpfs"`    // with the default /tmp
+	ShmBytes       int64           `json:"shmBytes"` // of /dev/shm
+	Mounts         []box.Mount     `json:"mounts"`   // sources are real paths
+	Line           int             `json:"-"`        // of the step in the file
+	Keys           []KeyPlace      `json:"-"`        // where its own keys stand
 }
 
 // EnvVar is one variable of a step's environment.

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 )
 
 // maxScriptLines bounds how much of a script a printed plan repeats.
@@ -86,7 +87,7 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 	for i, m := range p.Mounts {
 		row(labelOnce("mounts", i), fmt.Sprintf("%s at %s, %s", inert(m.Source), inert(m.Target), mode(m.ReadOnly)))
 	}
-	for i, t := range p.Tmpfs {
+	for i, t := range append([]box.Tmpfs{{Target: shmTarget, Bytes: p.ShmBytes}}, p.Tmpfs...) {
 		row(labelOnce("tmpfs", i), fmt.Sprintf("%s, %s", inert(t.Target), size(t.Bytes)))
 	}
 	row("dropped", orNone(inertAll(p.CapDrop, ", "))+" (capabilities)")
@@ -121,12 +122,33 @@ func (p *PlanStep) network() []string {
 	switch {
 	case p.Network:
 		return []string{"THE HOST'S OWN, ITS LOOPBACK INCLUDED"}
+	case p.EgressMode == ModeAudit:
+		return append([]string{"AUDIT: EVERY PUBLIC HOST, WRITTEN DOWN AND NOT REFUSED"}, p.refusedLines()...)
 	case len(p.EgressAllow) == 0:
 		return []string{"none"}
 	}
 	lines := []string{"only through the proxy, to"}
-	for _, rule := range p.EgressAllow {
-		lines = append(lines, "- "+inert(rule))
+	for _, e := range p.EgressAllow {
+		lines = append(lines, "- "+inert(e.String()))
+		if rules, err := egress.ParseEntry(e); err == nil && strings.HasPrefix(e.To, "preset:") {
+			for _, r := range rules {
+				lines = append(lines, "    "+inert(r.String()))
+			}
+		}
+	}
+	if p.EgressMaxBytes > 0 {
+		lines = append(lines, "up to "+size(p.EgressMaxBytes)+" in all")
+	}
+	return append(lines, p.refusedLines()...)
+}
+
+func (p *PlanStep) refusedLines() []string {
+	var lines []string
+	for _, r := range p.EgressDeny {
+		lines = append(lines, "never "+inert(r))
+	}
+	for _, r := range p.ExpectDenied {
+		lines = append(lines, "a refusal of "+inert(r)+" is expected")
 	}
 	return lines
 }
@@ -174,21 +196,10 @@ func scriptLines(script string) []string {
 	return out
 }
 
-// inertLine shows a line of a script; its own quotes and blanks stay readable,
-// and only what is not printable is escaped.
+// inertLine shows a line of a script; its own quotes and blanks stay readable.
+// Colour codes are shown, not left out: who judges a script must see them.
 func inertLine(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '\t':
-			b.WriteString("    ")
-		case unicode.IsPrint(r) && r != unicode.ReplacementChar:
-			b.WriteRune(r)
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
-	}
-	return breakCommands(b.String())
+	return gha.Inert(strings.NewReplacer("\t", "    ", "\x1b", `\x1b`).Replace(s))
 }
 
 func inertAll(list []string, sep string) string {

@@ -49,7 +49,9 @@ func (k key) allowed() string {
 	case "workdir":
 		return "an absolute path in the box without .."
 	case "egressAllow":
-		return "a list of rules: name, name:port, *.name"
+		return "a list of rules: " + allowedRule
+	case "egressDeny", "expectDenied":
+		return "a list of rules"
 	case "mounts":
 		return "a map of absolute host paths to a path in the box, or to [path, ro]"
 	case "tmpfs":
@@ -368,42 +370,6 @@ func readMaxOutput(c *checker, k key, v value, s *step)     { s.MaxOutputBytes =
 func readTrackFiles(c *checker, k key, v value, s *step)    { s.TrackFiles = c.flag(k, v) }
 func readContinueOnError(c *checker, k key, v value, s *step) {
 	s.ContinueOnError = c.flag(k, v)
-}
-
-func readEgressAllow(c *checker, k key, v value, s *step) {
-	s.EgressAllow = c.list(k, v, func(item value) (string, bool) { return c.rule(item) })
-}
-
-// unbuiltRules are the shapes of rules that are part of the format and not
-// built yet.
-var unbuiltRules = []string{"tcp://", "preset:", "**."}
-
-func (c *checker) rule(item value) (string, bool) {
-	const allowed = "name, name:port or *.name"
-	if item.kind == mapKind {
-		c.wrong(item, "a rule with to, private or force is not built yet", allowed)
-		return "", false
-	}
-	text, ok := c.text("an item of egressAllow", allowed, item)
-	if !ok {
-		return "", false
-	}
-	for _, prefix := range unbuiltRules {
-		if strings.HasPrefix(text, prefix) {
-			c.wrong(item, "a rule that begins with "+prefix+" is not built yet", allowed)
-			return "", false
-		}
-	}
-	if c.opt.ParseRule == nil {
-		c.wrong(item, "egress rules cannot be read here", "no rule")
-		return "", false
-	}
-	rule, err := c.opt.ParseRule(text)
-	if err != nil {
-		c.wrong(item, "not an egress rule: "+inertWords(err.Error()), allowed)
-		return "", false
-	}
-	return rule, true
 }
 
 func readSecurityProfile(c *checker, k key, v value, s *step) {

@@ -1,6 +1,9 @@
 package steps
 
-import "github.com/untrusted-steps/untrusted-steps/internal/box"
+import (
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+)
 
 // Verdict words of a run.
 const (
@@ -91,14 +94,16 @@ type StepResult struct {
 	Network   string         `json:"network" jsonschema:"enum=none,enum=allowlist,enum=host"`
 	Egress    []EgressRecord `json:"egress"`
 	// EgressMode, EgressProposal and EgressUnused belong to the allowlist.
-	EgressMode     string       `json:"egressMode" jsonschema:"enum=enforce,enum=audit"`
-	EgressProposal []string     `json:"egressProposal"`
-	EgressUnused   []string     `json:"egressUnused"`
-	Results        []CellResult `json:"results"`
-	Files          []FileChange `json:"files"`
-	FilesTotal     int          `json:"filesTotal"`
-	Workspace      string       `json:"workspace" jsonschema:"enum=committed,enum=discarded,enum=kept,enum=unchanged"`
-	Violations     []Violation  `json:"violations"`
+	EgressMode     string   `json:"egressMode" jsonschema:"enum=enforce,enum=audit"`
+	EgressProposal []string `json:"egressProposal"`
+	EgressUnused   []string `json:"egressUnused"`
+	// EgressTooWide are rules that allow more than was used.
+	EgressTooWide []egress.Finding `json:"egressTooWide,omitempty"`
+	Results       []CellResult     `json:"results"`
+	Files         []FileChange     `json:"files"`
+	FilesTotal    int              `json:"filesTotal"`
+	Workspace     string           `json:"workspace" jsonschema:"enum=committed,enum=discarded,enum=kept,enum=unchanged"`
+	Violations    []Violation      `json:"violations"`
 	// Reason is one sentence in our own words: why the status is what it is.
 	Reason string `json:"reason,omitempty"`
 	// Excused: continueOnError kept a failure from closing the gate.
@@ -149,6 +154,8 @@ type EgressRecord struct {
 	Count    uint64 `json:"count"`
 	BytesIn  uint64 `json:"bytesIn"`
 	BytesOut uint64 `json:"bytesOut"`
+	// Expected: expectDenied speaks of this refusal, so it is no fault.
+	Expected bool `json:"expected,omitempty"`
 }
 
 // CellResult is a rich value of a cell: a MIME type and a value or a path.

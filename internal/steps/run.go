@@ -5,6 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
@@ -31,9 +36,13 @@ type Runner struct {
 	// BoxPath and CABundle describe image host as boxes see it.
 	BoxPath  []string
 	CABundle string
-	// NewProxy makes the proxy of one step.
-	NewProxy func(allow []egress.Rule) *egress.Proxy
-	Now      func() time.Time
+	// ImageCABundle is what other images trust besides their own; usually "".
+	ImageCABundle string
+	// NewProxy makes the proxy of one step; tests give it a network of their own.
+	NewProxy func(egress.Policy, *egress.Ledger) *egress.Proxy
+	// EgressLog takes a line of JSON for every request of every step.
+	EgressLog io.Writer
+	Now       func() time.Time
 }
 
 // Run runs every step of the plan and fills in what happened. It returns when
@@ -58,6 +67,9 @@ func (r *Runner) Run(ctx context.Context, p *Plan, res *Result) {
 	r.Log.Progress(total, total, "")
 	res.DurationMs = r.Now().Sub(begun).Milliseconds()
 	res.Verdict = verdict(res.Steps)
+	if ctx.Err() != nil { // however far the steps had come
+		res.Verdict = VerdictCancelled
+	}
 }
 
 // order is the order of the list, except that a step waits for what it needs:
@@ -133,68 +145,109 @@ func (r *Runner) step(ctx context.Context, s PlanStep, t *tracker, done map[stri
 	} else {
 		t.stale()
 	}
-	if why := r.recheck(&s); why != "" {
+	if why := r.recheck(s); why != "" {
 		judge(sr, s, box.Evidence{StartupFailure: why})
 		return sr
 	}
-	out, proxy, err := r.box(ctx, s, sr)
-	if err != nil {
-		noVerdict(sr, err)
-		if out.Evidence.Cancelled { // told to stop: that comes before what went wrong
-			sr.Status, sr.Reason = StatusCancelled, "the run was cancelled while this step ran; "+err.Error()
-		}
-		return sr
-	}
+	out, way, err := r.box(ctx, s, sr)
+	// Whatever went wrong, what was measured is told.
 	sr.DurationMs, sr.StartupMs = out.Duration.Milliseconds(), out.Startup.Milliseconds()
 	sr.Usage = Usage{PeakMemoryBytes: out.Stats.PeakMemory, CPUMs: out.Stats.CPU.Milliseconds(), PeakPids: out.Stats.PeakPids}
 	sr.EngineNote = out.Note
-	if proxy != nil {
-		for _, rec := range proxy.Ledger.Records() {
-			sr.Egress = append(sr.Egress, EgressRecord(rec))
+	if way != nil {
+		way.report(sr, s)
+	}
+	unlisted := ""
+	if s.TrackFiles {
+		lerr := r.list(ctx, t, sr)
+		switch {
+		case errors.Is(lerr, context.DeadlineExceeded):
+			unlisted = "; what it changed is not listed"
+		case errors.Is(lerr, workspace.ErrLimit):
+			// The step made so much that it cannot be listed. That is its doing.
+			sr.Violations = append(sr.Violations, Violation{Type: "workspace_limit", Message: lerr.Error()})
+		case lerr != nil:
+			err = errors.Join(err, fmt.Errorf("list the workspace after the step: %w", lerr))
+		}
+		if derr := disarm(r.Workspace, sr); derr != nil {
+			err = errors.Join(err, derr)
+		}
+		if len(sr.Violations) > 0 {
+			t.stale() // what was taken away is no change of the next step
 		}
 	}
-	if s.TrackFiles {
-		// Not the caller's context: what a cancelled step changed is still told.
-		err := t.after(context.WithoutCancel(ctx), sr)
-		switch {
-		case errors.Is(err, workspace.ErrLimit):
-			// The step made so much that it cannot be listed. That is its doing.
-			sr.Violations = append(sr.Violations, Violation{Type: "workspace_limit", Message: err.Error()})
-		case err != nil:
-			return noVerdict(sr, fmt.Errorf("list the workspace after the step: %w", err))
-		}
+	if err != nil && out.Evidence.Lost == "" {
+		out.Evidence.Lost = err.Error()
 	}
 	judge(sr, s, out.Evidence)
+	sr.Reason += unlisted
 	return sr
+}
+
+// listAfterCancel bounds the listing of changes once a run is cancelled.
+const listAfterCancel = 1500 * time.Millisecond
+
+// list lists what the step changed. Not within the caller's context: what a
+// cancelled step changed is still told, if it can be found out in the time that
+// a cancel has.
+func (r *Runner) list(ctx context.Context, t *tracker, sr *StepResult) error {
+	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(listAfterCancel):
+			end(context.DeadlineExceeded)
+		case <-own.Done():
+		}
+	})
+	defer stop()
+	if err := t.after(own, sr); err != nil {
+		if cause := context.Cause(own); cause != nil {
+			return cause
+		}
+		return err
+	}
+	return nil
 }
 
 // recheck judges the host paths of a step once more, just before its box is
 // built. An earlier step can have put a link, or what was missing when the file
 // was checked, in the place of a mount's source or of a root folder that lies in
 // the workspace. No step is running now, so what is judged is what is mounted.
-func (r *Runner) recheck(s *PlanStep) (why string) {
-	mounts := make([]box.Mount, len(s.Mounts))
-	copy(mounts, s.Mounts)
-	for i := range mounts {
-		real, why := r.Guard.Source(mounts[i].Source)
-		if why != "" {
-			return fmt.Sprintf("mounts: %s %s", mounts[i].Source, why)
-		}
-		mounts[i].Source = real
+func (r *Runner) recheck(s PlanStep) (why string) {
+	// A step that can write the folder above could have put another in its place.
+	if real, err := filepath.EvalSymlinks(r.Workspace); err != nil || real != r.Workspace {
+		return fmt.Sprintf("the workspace %s is no longer the folder it was when the run began", r.Workspace)
 	}
-	s.Mounts = mounts
-	if s.Root.Kind == box.RootDir {
-		real, why := r.Guard.Source(s.Root.Dir)
-		if why != "" {
-			return fmt.Sprintf("image: rootfs:%s %s", s.Root.Dir, why)
+	for _, m := range s.Mounts {
+		if why := r.same(m.Source); why != "" {
+			return "mounts: " + why
 		}
-		s.Root.Dir = real
+	}
+	if s.Root.Kind == box.RootDir {
+		if why := r.same(s.Root.Dir); why != "" {
+			return "image: rootfs: " + why
+		}
+	}
+	return ""
+}
+
+// same says why a path is not, or no longer, what the plan means. The plan has
+// real paths: one that now leads elsewhere was replaced by a step, and to follow
+// it would give the next step whatever folder the first one chose.
+func (r *Runner) same(path string) (why string) {
+	real, why := r.Guard.Source(path)
+	switch {
+	case why != "":
+		return path + " " + why
+	case real != path:
+		return fmt.Sprintf("%s now leads to %s; it did not when the file was checked", path, real)
 	}
 	return ""
 }
 
 // box runs the step in its box and keeps its output.
-func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult) (out box.Outcome, proxy *egress.Proxy, err error) {
+func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult) (out box.Outcome, w *way, err error) {
 	group := limits.None()
 	if r.Limits != nil {
 		group, err = r.Limits.New(s.ID, limits.Caps{MemoryBytes: s.MemoryMb << 20, Pids: s.Pids, CPUs: s.CPUs})
@@ -207,45 +260,39 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult) (out box.O
 	if sr.Limits.Enforced == nil {
 		sr.Limits.Enforced = []string{}
 	}
-	if s.RequireLimits && !enforced(sr.Limits.Enforced, "memory", "pids") {
+	if in := sr.Limits.Enforced; s.RequireLimits && !(slices.Contains(in, "memory") && slices.Contains(in, "pids")) {
 		return out, nil, fmt.Errorf("requireLimits: of memory and pids only %v are in force", sr.Limits.Enforced)
 	}
-	if len(s.EgressAllow) > 0 {
-		rules := make([]egress.Rule, 0, len(s.EgressAllow))
-		for _, text := range s.EgressAllow {
-			rule, err := egress.ParseRule(text)
-			if err != nil {
-				return out, nil, fmt.Errorf("steps: bug: rule %q passed the check: %w", text, err)
-			}
-			rules = append(rules, rule)
-		}
-		proxy = r.NewProxy(rules)
+	if w, err = r.openWay(s); err != nil {
+		return out, nil, err
 	}
 	logs, err := openLogs(r.Out, s.ID, s.MaxOutput, r.Masker, r.Log)
 	if err != nil {
 		return out, nil, err
 	}
 	sr.Stdout.Path, sr.Stderr.Path = logs.paths()
-	out = box.Run(ctx, box.Job{
-		Spec: r.spec(s, sr), Engine: r.Engine, Group: group, Proxy: proxy,
+	job := box.Job{
+		Spec: r.spec(s, sr), Engine: r.Engine, Group: group,
 		Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Longest()),
-	})
+	}
+	job.CallerPath, _ = r.Getenv("PATH")
+	if w != nil {
+		w.attach(&job)
+	}
+	out = box.Run(ctx, job)
 	sr.Tail, err = logs.close()
 	sr.Stdout.Bytes, sr.Stdout.Truncated = min(out.Stdout.Bytes, s.MaxOutput), out.Stdout.Truncated
 	sr.Stderr.Bytes, sr.Stderr.Truncated = min(out.Stderr.Bytes, s.MaxOutput), out.Stderr.Truncated
-	return out, proxy, err
+	return out, w, err
 }
 
 // spec is what the engine builds for a step.
 func (r *Runner) spec(s PlanStep, sr *StepResult) box.Spec {
 	b := box.Spec{
 		ID: s.ID, Argv: s.Command, Workdir: s.Workdir, Root: s.Root, Workspace: r.Workspace,
-		Mounts: s.Mounts, Tmpfs: s.Tmpfs, ShmBytes: min(box.DefaultShmBytes, max(1<<20, s.MemoryMb<<20/2)),
+		Mounts: s.Mounts, Tmpfs: s.Tmpfs, ShmBytes: s.ShmBytes,
 		CapDrop: s.CapDrop, Profile: s.Profile,
 		MemoryBytes: s.MemoryMb << 20, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits,
-	}
-	if s.MemoryMb == 0 {
-		b.ShmBytes = box.DefaultShmBytes
 	}
 	if l, ok := languages[s.Language]; ok && len(s.Command) == 0 {
 		b.Script = &box.Script{Name: "script" + l.suffix, Text: s.Script}
@@ -253,12 +300,12 @@ func (r *Runner) spec(s PlanStep, sr *StepResult) box.Spec {
 	}
 	env := box.Environment{Path: r.BoxPath, CABundle: r.CABundle}
 	if s.Root.Kind == box.RootDir {
-		env.CABundle = ""
+		env.CABundle = r.ImageCABundle
 	}
 	switch {
 	case s.Network:
 		b.Network = box.NetworkHost
-	case len(s.EgressAllow) > 0:
+	case s.hasWay():
 		b.Network = box.NetworkAllowlist
 		env.Egress = egress.Environ(box.ProxyPort)
 	}
@@ -286,19 +333,6 @@ var languages = map[string]struct {
 	"node":   {[]string{"node"}, ".js"},
 }
 
-func enforced(have []string, want ...string) bool {
-	for _, w := range want {
-		found := false
-		for _, h := range have {
-			found = found || h == w
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
-}
-
 // tracker keeps the last known state of the workspace, so that each step costs
 // one walk.
 type tracker struct {
@@ -318,6 +352,41 @@ func (t *tracker) before(ctx context.Context) error {
 		return err
 	}
 	t.last, t.fresh = tree, true
+	return nil
+}
+
+// setID is a file's set-user-id and set-group-id bits.
+const setID = 0o6000
+
+// disarm takes set-id bits off what the step made or changed, and says so. On
+// disk these files are the caller's own: run by another account of the machine,
+// a set-id one would run as the caller. Inside the box the bits do nothing.
+func disarm(root string, sr *StepResult) error {
+	var dir *os.Root
+	for i := range sr.Files {
+		f := &sr.Files[i]
+		mode, err := strconv.ParseUint(f.Mode, 8, 32)
+		if err != nil || f.Type != "file" || f.Change == workspace.Deleted || mode&setID == 0 {
+			continue
+		}
+		sr.Violations = append(sr.Violations, Violation{Type: "set_id",
+			Message: fmt.Sprintf("%s was given set-id bits (mode %s); they were taken away again", strconv.Quote(f.Path), f.Mode)})
+		if dir == nil {
+			if dir, err = os.OpenRoot(root); err != nil {
+				return err
+			}
+			defer dir.Close()
+		}
+		// The step is dead, so what is looked at is what is changed.
+		path := workspace.Change(*f).RawPath()
+		info, err := dir.Lstat(path)
+		if err == nil && info.Mode().IsRegular() {
+			err = dir.Chmod(path, info.Mode().Perm())
+		}
+		if err != nil {
+			return fmt.Errorf("take the set-id bits off %q: %w", f.Path, err)
+		}
+	}
 	return nil
 }
 

@@ -54,6 +54,15 @@ func (tmpfs) JSONSchema() *generate.Schema {
 		&generate.Schema{Type: "array", Items: path, UniqueItems: true})
 }
 
+func (rules) JSONSchema() *generate.Schema {
+	marked := object()
+	marked.Properties.Set("to", ofType("string"))
+	marked.Properties.Set("private", ofType("boolean"))
+	marked.Properties.Set("force", ofType("boolean"))
+	marked.Required = []string{"to"}
+	return &generate.Schema{Type: "array", UniqueItems: true, Items: oneOf(ofType("string"), marked)}
+}
+
 func (expectation) JSONSchema() *generate.Schema {
 	code, fault := object(), object()
 	code.Properties.Set("exitCode", &generate.Schema{Type: "integer", Minimum: "0", Maximum: "255"})
@@ -344,7 +353,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"half a process":                       "steps: [{run: x, pids: 2.5}]",
 		"no time at all":                       "steps: [{run: x, timeoutS: 0}]",
 		"yes in place of true":                 "steps: [{run: x, network: 'yes'}]",
-		"a rule that is a map":                 "steps: [{run: x, egressAllow: [{to: a.b}]}]",
+		"a rule map with an unknown key":       "steps: [{run: x, egressAllow: [{to: example.org, privat: true}]}]",
 		"a relative mount source":              "steps: [{run: x, mounts: {a: /b}}]",
 		"a mount mode that does not exist":     "steps: [{run: x, mounts: {/a: [/b, rx]}}]",
 		"a mount with three items":             "steps: [{run: x, mounts: {/a: [/b, ro, ro]}}]",

@@ -1,4 +1,14 @@
-package gha
+// Package ghatest reads a log as GitHub's runner does. Tests of everything that
+// writes to a log hold it up against this reader: what it finds, a runner would
+// act on.
+//
+// It shares no rule with package gha, whose promises it is there to doubt, and
+// the program does not have it in it.
+//
+//	if c := ghatest.Commands(log); len(c) > 0 {
+//		t.Errorf("a runner would act on %+v", c)
+//	}
+package ghatest
 
 import (
 	"encoding/binary"

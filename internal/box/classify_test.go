@@ -1,0 +1,278 @@
+package box
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// exited and signaled are wait statuses as the kernel encodes them.
+func exited(code int) *syscall.WaitStatus {
+	ws := syscall.WaitStatus(code << 8)
+	return &ws
+}
+
+func signaled(s syscall.Signal) *syscall.WaitStatus {
+	ws := syscall.WaitStatus(s)
+	return &ws
+}
+
+// sign is what one fault type looks like in the evidence. It leaves all else,
+// the status above all, as it is.
+type sign struct {
+	fault FaultType
+	add   func(*Evidence)
+	says  []string // what the message has to name
+	// ends: the step needs no status beside it.
+	ends bool
+}
+
+// signs are all of them, in the order of precedence.
+func signs() []sign {
+	return []sign{
+		{Timeout, func(e *Evidence) { e.DeadlinePassed, e.TimeoutS = true, 1.5 }, []string{"1.5s", "timeoutS"}, true},
+		{OOM, func(e *Evidence) { e.OOMKills, e.MemoryMb, e.PeakMemory = 2, 512, 511<<20+1 },
+			[]string{"2 processes", "memoryMb is 512", "512 MiB", "memoryMb: 1024"}, true},
+		{EscapeBlocked, func(e *Evidence) { e.Escapes = []Escape{{Syscall: "unshare", Program: "/bin/x"}} }, []string{"/bin/x", "unshare"}, false},
+		{PidsLimit, func(e *Evidence) { e.PidsRefused, e.Pids = 3, 64 }, []string{"3 times", "64", "pids: 128"}, false},
+		{DiskLimit, func(e *Evidence) { e.DiskOver = "wrote 2 MiB of 1" }, []string{"wrote 2 MiB of 1"}, false},
+		{EgressLost, func(e *Evidence) { e.EgressLost = "the proxy stopped" }, []string{"the proxy stopped"}, false},
+		{EgressDenied, func(e *Evidence) {
+			e.Denied = []Denied{{Host: "evil.test", Port: 8443, Reason: "no rule", Rule: "evil.test:8443", Count: 4}}
+		}, []string{"evil.test:8443", "no rule", `"evil.test:8443"`, "egressAllow"}, false},
+		{Killed, func(e *Evidence) { e.InitKilled = true }, []string{"outside the box"}, true},
+		{ExecFailed, func(e *Evidence) { e.ExecFailure = `"nope" is not in the box` }, []string{`"nope"`}, true},
+		{StartupFailed, func(e *Evidence) { e.StartupFailure = "workdir /none: no such file" }, []string{"/none"}, true},
+	}
+}
+
+func TestEachFaultAlone(t *testing.T) {
+	for _, s := range signs() {
+		t.Run("the sign of "+string(s.fault)+" makes that fault and one event, and leaves the exit code alone", func(t *testing.T) {
+			e := Evidence{Status: exited(0)}
+			s.add(&e)
+			v := Classify(e, nil)
+			if v.Fault == nil || v.Fault.Type != s.fault {
+				t.Fatalf("fault %+v", v.Fault)
+			}
+			if len(v.Events) != 1 || v.Events[0].Type != s.fault || v.Events[0].Message != v.Fault.Message || v.Events[0].Count == 0 {
+				t.Errorf("events %+v", v.Events)
+			}
+			if v.ExitCode == nil || *v.ExitCode != 0 || v.NoVerdict != "" {
+				t.Errorf("exit code %v, no verdict %q", v.ExitCode, v.NoVerdict)
+			}
+			for _, word := range s.says {
+				if !strings.Contains(v.Fault.Message, word) {
+					t.Errorf("the message does not say %q: %s", word, v.Fault.Message)
+				}
+			}
+		})
+	}
+}
+
+func TestSignsAreAllTheKinds(t *testing.T) {
+	list := signs()
+	if len(list) != len(Kinds) {
+		t.Fatalf("%d signs for %d kinds", len(list), len(Kinds))
+	}
+	for i, s := range list {
+		if Kinds[i].Type != s.fault {
+			t.Errorf("kind %d is %s, the precedence of the contract has %s there", i, Kinds[i].Type, s.fault)
+		}
+	}
+}
+
+// Killed beside oom is no pair of events: both are read from one SIGKILL.
+func TestOfTwoFaultsTheFirstInTheOrderIsTheFault(t *testing.T) {
+	list := signs()
+	for i, first := range list {
+		for _, second := range list[i+1:] {
+			t.Run(fmt.Sprintf("%s and %s", first.fault, second.fault), func(t *testing.T) {
+				e := Evidence{Status: exited(0)}
+				second.add(&e)
+				first.add(&e)
+				v := Classify(e, nil)
+				if v.Fault == nil || v.Fault.Type != first.fault {
+					t.Fatalf("fault %+v, want %s", v.Fault, first.fault)
+				}
+				want := []FaultType{first.fault, second.fault}
+				if first.fault == OOM && second.fault == Killed {
+					want = want[:1]
+				}
+				var got []FaultType
+				for _, ev := range v.Events {
+					got = append(got, ev.Type)
+				}
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("events %v, want %v", got, want)
+				}
+
+				v = Classify(e, []FaultType{first.fault})
+				switch {
+				case len(v.Events) != len(want):
+					t.Errorf("tolerating %s changed the events: %v", first.fault, v.Events)
+				case len(want) == 2 && (v.Fault == nil || v.Fault.Type != second.fault):
+					t.Errorf("with %s tolerated the fault is %+v, want %s", first.fault, v.Fault, second.fault)
+				case len(want) == 1 && v.Fault != nil:
+					t.Errorf("with %s tolerated the fault is %+v, want none", first.fault, v.Fault)
+				}
+				if v = Classify(e, want); v.Fault != nil || len(v.Events) != len(want) {
+					t.Errorf("with all tolerated: fault %+v, events %v", v.Fault, v.Events)
+				}
+			})
+		}
+	}
+}
+
+// An absent fact never becomes a pass.
+func TestWithoutAStatus(t *testing.T) {
+	t.Run("nothing known is no verdict", func(t *testing.T) {
+		if v := Classify(Evidence{}, nil); v.NoVerdict == "" || v.ExitCode != nil || v.Fault != nil || v.Signal != "" {
+			t.Errorf("%+v", v)
+		}
+	})
+	for _, s := range signs() {
+		var e Evidence
+		s.add(&e)
+		if s.ends {
+			t.Run(string(s.fault)+" is an end of its own", func(t *testing.T) {
+				v := Classify(e, nil)
+				if v.NoVerdict != "" || v.Fault == nil || v.Fault.Type != s.fault || v.ExitCode != nil {
+					t.Errorf("%+v", v)
+				}
+			})
+			t.Run(string(s.fault)+" tolerated is still an end, and gives no exit code", func(t *testing.T) {
+				v := Classify(e, []FaultType{s.fault})
+				if v.NoVerdict != "" || v.Fault != nil || v.ExitCode != nil || len(v.Events) != 1 {
+					t.Errorf("%+v", v)
+				}
+			})
+			continue
+		}
+		t.Run(string(s.fault)+" does not end a step, so its end was not seen", func(t *testing.T) {
+			v := Classify(e, nil)
+			if v.NoVerdict == "" {
+				t.Errorf("%+v", v)
+			}
+			if len(v.Events) != 1 {
+				t.Errorf("what was seen is lost: %+v", v.Events)
+			}
+			if v = Classify(e, []FaultType{s.fault}); v.NoVerdict == "" {
+				t.Errorf("tolerated: %+v", v)
+			}
+		})
+	}
+}
+
+func TestLostAndCancelled(t *testing.T) {
+	all := Evidence{Status: exited(0)}
+	for _, s := range signs() {
+		s.add(&all)
+	}
+	for _, tc := range []struct {
+		sentence string
+		e        Evidence
+		want     string
+	}{
+		{"lost wins over a clean exit", Evidence{Status: exited(0), Lost: "the counters cannot be read"}, "the counters cannot be read"},
+		{"lost wins over every fault", with(all, func(e *Evidence) { e.Lost = "x" }), "x"},
+		{"lost wins over cancelled", Evidence{Cancelled: true, Lost: "x"}, "x"},
+		{"cancelled with nothing seen is the caller's to say, not ours", Evidence{Cancelled: true}, ""},
+		{"cancelled after the step's end is the caller's to say", Evidence{Cancelled: true, Status: exited(0)}, ""},
+		{"a step that ended is a verdict", Evidence{Status: exited(0)}, ""},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			if v := Classify(tc.e, nil); v.NoVerdict != tc.want {
+				t.Errorf("no verdict: %q, want %q", v.NoVerdict, tc.want)
+			}
+		})
+	}
+}
+
+func with(e Evidence, change func(*Evidence)) Evidence {
+	change(&e)
+	return e
+}
+
+func TestExitCodesAreNeverFaults(t *testing.T) {
+	for code := range 256 {
+		v := Classify(Evidence{Status: exited(code)}, nil)
+		if v.ExitCode == nil || *v.ExitCode != code || v.Fault != nil || len(v.Events) != 0 || v.Signal != "" || v.NoVerdict != "" {
+			t.Errorf("exit code %d: %+v", code, v)
+		}
+	}
+}
+
+func TestSignalsTheStepGivesItself(t *testing.T) {
+	for signal, name := range map[syscall.Signal]string{
+		syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM", syscall.SIGSEGV: "SIGSEGV", syscall.SIGSYS: "SIGSYS", syscall.SIGABRT: "SIGABRT",
+		40: "signal 40", // a real-time signal has no name
+	} {
+		for _, core := range []syscall.WaitStatus{0, 0x80} {
+			t.Run(fmt.Sprintf("%s (core %v) is a signal, no exit code and no fault", name, core != 0), func(t *testing.T) {
+				ws := *signaled(signal) | core
+				v := Classify(Evidence{Status: &ws}, nil)
+				if v.Signal != name || v.ExitCode != nil || v.Fault != nil || v.NoVerdict != "" {
+					t.Errorf("%+v", v)
+				}
+			})
+		}
+	}
+}
+
+func TestMessages(t *testing.T) {
+	msg := func(e Evidence) string {
+		e.Status = exited(0)
+		v := Classify(e, nil)
+		if v.Fault == nil {
+			return "no fault"
+		}
+		return v.Fault.Message
+	}
+	for _, tc := range []struct {
+		sentence string
+		e        Evidence
+		has      []string
+		not      []string
+	}{
+		{"oom without a cap names no key", Evidence{OOMKills: 1}, []string{"a process"}, []string{"memoryMb", "peak"}},
+		{"oom without a peak says none", Evidence{OOMKills: 1, MemoryMb: 64}, []string{"memoryMb is 64", "memoryMb: 128"}, []string{"peak"}},
+		{"the peak is rounded up, so that a full cap reads as full", Evidence{OOMKills: 1, MemoryMb: 64, PeakMemory: 63<<20 + 1}, []string{"64 MiB"}, nil},
+		{"one refused fork is once", Evidence{PidsRefused: 1, Pids: 8}, []string{"refused once", "pids: 16"}, []string{"times"}},
+		{"more escapes are counted", Evidence{Escapes: []Escape{{"mount", "/a"}, {"bpf", "/b"}}, EscapesMore: 5}, []string{"/a called mount", "6 more"}, []string{"bpf"}},
+		{"an escape of nobody known is still one", Evidence{EscapesMore: 2}, []string{"forbidden system call"}, nil},
+		{"an escape without a program names the call", Evidence{Escapes: []Escape{{Syscall: "i386 system call 20"}}}, []string{"i386 system call 20 was called"}, nil},
+		{"an engine that cannot name the call does not make a name up", Evidence{Escapes: []Escape{{Syscall: "a system call"}}}, []string{"SIGSYS"}, []string{"called"}},
+		{"a denial that no rule can lift gives no hint", Evidence{Denied: []Denied{{Host: "192.0.2.1", Port: 80, Reason: "address literal", Count: 1}}}, []string{"192.0.2.1:80", "address literal"}, []string{"egressAllow"}},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			got := msg(tc.e)
+			for _, w := range tc.has {
+				if !strings.Contains(got, w) {
+					t.Errorf("%q is not in: %s", w, got)
+				}
+			}
+			for _, w := range tc.not {
+				if strings.Contains(got, w) {
+					t.Errorf("%q is in: %s", w, got)
+				}
+			}
+		})
+	}
+}
+
+func TestEventsCount(t *testing.T) {
+	e := Evidence{
+		Status: exited(0), OOMKills: 3, PidsRefused: 7, Escapes: []Escape{{"mount", "/a"}}, EscapesMore: 4,
+		Denied: []Denied{{Host: "a.test", Port: 1, Count: 2}, {Host: "b.test", Port: 2, Count: 9}},
+	}
+	var got []string
+	for _, ev := range Classify(e, nil).Events {
+		got = append(got, fmt.Sprintf("%s %d", ev.Type, ev.Count))
+	}
+	want := "[oom 3 escape_blocked 5 pids_limit 7 egress_denied 2 egress_denied 9]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+}

@@ -1,0 +1,147 @@
+package box
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/lazy"
+)
+
+// maxCallerPath bounds how many folders of the caller's PATH are looked at.
+const maxCallerPath = 256
+
+// execMessage names what could not be run, and where it would be looked for.
+func execMessage(s Spec, f *boxinit.Failed, callerPath string) string {
+	image := "host"
+	if s.Root.Kind == RootDir {
+		image = "rootfs " + s.Root.Dir
+	}
+	switch errno := syscall.Errno(f.Errno); {
+	case errno == unix.ENOENT && f.Op == "interpreter":
+		return fmt.Sprintf("%q is there, but the interpreter its first line names, or its loader, is not (image: %s)", f.Name, image)
+	case errno == unix.ENOENT:
+		return fmt.Sprintf("%q is not in the box (image: %s)%s", f.Name, image, onHost(s, f.Name, callerPath))
+	case errno == unix.EACCES:
+		return fmt.Sprintf("%q cannot be executed in the box (image: %s)", f.Name, image)
+	case errno == unix.E2BIG:
+		return fmt.Sprintf("%q: the command and its environment are too long for the kernel", f.Name)
+	}
+	return fmt.Sprintf("%q cannot be started in the box (image: %s): %s", f.Name, image, f.Why)
+}
+
+// onHost says where the caller's own PATH has a command that image host lacks,
+// and the line that would show it; empty if it is nowhere.
+//
+// The name comes from nobody yet trusted, so it is looked up as a name and never
+// as a path, and only programs are told of: what else is on this machine is none
+// of a step's business. Nor is a folder looked at that a step can write, where it
+// could leave a link that makes the hint ask for somebody's files.
+func onHost(s Spec, name, callerPath string) string {
+	if s.Root.Kind != RootHost || name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return ""
+	}
+	dirs := filepath.SplitList(callerPath)
+	for _, dir := range dirs[:min(len(dirs), maxCallerPath)] {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		at := filepath.Join(dir, name)
+		real, err := filepath.EvalSymlinks(at)
+		if err != nil {
+			continue
+		}
+		if st, err := os.Stat(real); err != nil || !st.Mode().IsRegular() || st.Mode().Perm()&0o111 == 0 {
+			continue
+		}
+		holder, err := filepath.EvalSymlinks(filepath.Dir(at))
+		if err != nil || writable(s, at) || writable(s, holder) || writable(s, real) {
+			continue
+		}
+		var lines []string
+		for _, folder := range toolFolders(at, real) {
+			if !shown(s, folder) {
+				lines = append(lines, fmt.Sprintf("%s: [%s, ro]", yamlPath(folder), yamlPath(folder)))
+			}
+		}
+		if lines == nil {
+			return fmt.Sprintf("; it is at %s on this machine, which the box shows: PATH in env must name its bin folder", yamlPath(at))
+		}
+		return fmt.Sprintf("; it is at %s on this machine: mounts: {%s} would show it, and PATH in env must name its bin folder", yamlPath(at), strings.Join(lines, ", "))
+	}
+	return ""
+}
+
+// writable says whether a step can change what lies at a path of the host.
+func writable(s Spec, p string) bool {
+	if inFolder(p, s.Workspace) {
+		return true
+	}
+	return slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly && inFolder(p, m.Source) })
+}
+
+// shown says whether a path of the host is at its own place in every box, or in
+// this one by a mount.
+func shown(s Spec, p string) bool {
+	top, _, _ := strings.Cut(p[1:], "/")
+	if slices.Contains([]string{"usr", "bin", "sbin"}, top) || strings.HasPrefix(top, "lib") {
+		return true
+	}
+	return slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Source == m.Target && inFolder(p, m.Source) })
+}
+
+func inFolder(p, dir string) bool {
+	return dir != "" && (p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/"))
+}
+
+// toolFolders are the folders that a box needs to run a program: that of its
+// name, and that of the file behind it where it is a link into another one.
+func toolFolders(at, real string) []string {
+	folders := []string{toolFolder(at)}
+	switch other := toolFolder(real); {
+	case inFolder(real, folders[0]):
+	case inFolder(at, other):
+		folders[0] = other
+	default:
+		folders = append(folders, other)
+	}
+	return folders
+}
+
+// toolFolder is the smallest folder that is likely to hold all of a tool: the
+// one above bin. It is never a home, nor .local, which holds far more than
+// tools, nor a folder at the top of the tree.
+func toolFolder(program string) string {
+	dir := filepath.Dir(program)
+	if slices.Contains([]string{"bin", "sbin", "shims"}, filepath.Base(dir)) {
+		if above := filepath.Dir(dir); !tooMuch(above) && filepath.Base(above) != ".local" {
+			return above
+		}
+	}
+	if tooMuch(dir) {
+		return program
+	}
+	return dir
+}
+
+// tooMuch says whether a folder is a home or at the top of the tree.
+func tooMuch(dir string) bool {
+	return strings.Count(dir, "/") < 2 || slices.Contains([]string{"/home", "/Users"}, filepath.Dir(dir))
+}
+
+var plainPath = lazy.Regexp(`^/[A-Za-z0-9/._+-]*$`)
+
+// yamlPath writes a path so that it can be pasted into a steps file.
+func yamlPath(p string) string {
+	if plainPath().MatchString(p) {
+		return p
+	}
+	return strconv.Quote(p)
+}

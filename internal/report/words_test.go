@@ -1,0 +1,81 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+func TestACapOnCPUsThatIsNotInForceIsNamed(t *testing.T) {
+	in, out, none := exited("in", steps.StatusPassed, 0), exited("out", steps.StatusPassed, 0), exited("none", steps.StatusPassed, 0)
+	in.Limits.CPUs, out.Limits.CPUs = 1, 0.5
+	in.Limits.Enforced = append(in.Limits.Enforced, "cpu")
+	if got, want := limitations(result(steps.VerdictPass, in, out, none)), []string{"no cpu cap was in force in out"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhatAnEngineCannotSeeIsSaidOnce(t *testing.T) {
+	r := faults()
+	const what = "escape_blocked: in a process that the step's own process started"
+	for i := range r.Steps {
+		r.Steps[i].Unobserved = []string{what}
+	}
+	for _, f := range Formats[1:] {
+		text := strings.Join(strings.Fields(render(t, f, r)), " ")
+		if n := strings.Count(text, what); n != 1 {
+			t.Errorf("%s says it %d times", f.Name, n)
+		}
+		if want := "not seen in step-1, step-2, step-3, step-4, step-5 and 7 more: " + what; !strings.Contains(text, want) {
+			t.Errorf("%s does not say %q", f.Name, want)
+		}
+	}
+}
+
+func TestOfARunThatDidNotHappenNothingIsSaid(t *testing.T) {
+	md := render(t, Formats[1], refused())
+	for _, bad := range []string{"0 steps", "4.3 s", "engine: none", "none in force"} {
+		if strings.Contains(md, bad) {
+			t.Errorf("the summary of a refused run says %q", bad)
+		}
+	}
+	if !strings.Contains(md, "untrusted-steps 1.2.3 on linux") {
+		t.Error("nor does it say who refused, and where")
+	}
+}
+
+func TestNoLineOfASummaryEndsWithABlank(t *testing.T) {
+	for name, r := range saved() {
+		for line := range strings.Lines(render(t, Formats[1], r)) {
+			if line = strings.TrimSuffix(line, "\n"); strings.HasPrefix(line, "#") && strings.TrimRight(line, " ") != line {
+				t.Errorf("%s: %q", name, line)
+			}
+		}
+	}
+}
+
+func TestAWordAboutTheNextLineIsNoFix(t *testing.T) {
+	r := refused()
+	r.Refusal.Fix = []string{"# as root:", "sudo x"}
+	got := render(t, Formats[2], r)
+	if !strings.Contains(got, "\n# as root:\nfix: sudo x\n") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestAVerdictThatWasLostWithItsReportNamesNoStep(t *testing.T) {
+	if got, want := verdictLine(result(steps.VerdictError, exited("a", steps.StatusPassed, 0))), "error: no verdict, because what the run did could not be written down"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestNamesAreWholeWhereAnyWidthWillDo(t *testing.T) {
+	s := exited(strings.Repeat("i", 64), steps.StatusPassed, 0)
+	s.Name = "a name that says what the step is for"
+	r := result(steps.VerdictPass, s)
+	if got := render(t, Formats[2], r); !strings.Contains(got, s.ID+" ("+s.Name+")") {
+		t.Errorf("got\n%s", got)
+	}
+}
