@@ -24,6 +24,11 @@
 //	w.Drain()
 //	escapes, more := w.Escapes()
 //
+// A call is counted even if a signal or its caller's death takes it back before
+// the host has heard of it; there is only no name to it then. The kernel keeps
+// that count as long as one process lives under the filter, so Drain comes
+// before the box's first process, which carries the filter, is killed.
+//
 // What it does not see: a step may put a filter of its own on top. A stricter
 // answer of that filter wins, so a call refused there never gets as far as
 // ours and is not reported; it has not been made either.

@@ -88,7 +88,7 @@ func hold() error {
 		cmd := exec.Command(os.Args[0])
 		// The runtime's own signals restart calls, and a restarted one counts
 		// twice.
-		cmd.Env = append(os.Environ(), probeVar+"=withdraw", "GODEBUG=asyncpreemptoff=1")
+		cmd.Env = append(os.Environ(), probeVar+"=withdraw", "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=4")
 		cmd.Stderr = os.Stderr
 		cmd.ExtraFiles = []*os.File{nil, os.NewFile(triesFD, "tries")}
 		// Nothing is to be left of it, however the test ends.
@@ -207,16 +207,18 @@ func sumOf(w *Watcher) int {
 }
 
 func TestEveryCallThatASignalWithdrawsIsCounted(t *testing.T) {
-	const want = 200
+	const want, patience = 200, 10 * time.Second
+	start := time.Now()
 	a := attack(t, 1)
 	w, err := NewWatcher(a.listener, WatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	missed, killed := 0, 0
+	tries, missed, killed := 0, 0, 0
 	for {
-		tries, dead := a.ended(t)
+		var dead bool
+		tries, dead = a.ended(t)
 		w.Drain()
 		if dead {
 			killed++
@@ -225,13 +227,14 @@ func TestEveryCallThatASignalWithdrawsIsCounted(t *testing.T) {
 			t.Errorf("after %d calls %d are counted", tries, got)
 			missed = tries - got
 		}
-		if tries >= want {
+		if tries >= want || time.Since(start) > patience {
 			break
 		}
 		a.again(t)
 	}
-	t.Logf("of %d calls %d were withdrawn, %d of them unseen", want, want-killed, missed)
-	if killed == want {
+	t.Logf("of %d calls %d were withdrawn, %d of them unseen", tries, tries-killed, missed)
+	// One processor has either the flood or the call.
+	if killed == tries && runtime.NumCPU() > 1 {
 		t.Error("no signal withdrew a call, so nothing is shown")
 	}
 	if err := w.Err(); err != nil {
