@@ -21,8 +21,12 @@ type Info struct {
 type Placement interface {
 	// CgroupFD is a cgroup v2 folder to be born in, or -1.
 	CgroupFD() int
-	// Join moves a waiting process into the group and reads it back. It does
-	// nothing where CgroupFD is not -1.
+	// Born runs start, which starts one process, in such a way that it is born
+	// in the group, where that can be done from outside it; start itself sees
+	// to CgroupFD.
+	Born(start func() error) error
+	// Join moves a waiting process into the group, unless it was born there,
+	// and reads it back. It does nothing where CgroupFD is not -1.
 	Join(pid int) error
 	// By is "cgroup2", "cgroup1" or "" where nothing is capped.
 	By() string

@@ -190,7 +190,7 @@ func oomMessage(e Evidence) string {
 
 func escapeMessage(e Evidence) string {
 	if len(e.Escapes) == 0 {
-		return "a forbidden system call was stopped"
+		return "a forbidden system call was stopped; a signal, or its caller's death, took it back before it could be named"
 	}
 	first := e.Escapes[0]
 	if first.Program == "" && first.Syscall == "a system call" {

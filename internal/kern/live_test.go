@@ -46,9 +46,10 @@ func hostView(hostname string, network bool) rootfs.View {
 // uncapped places a box in no control group.
 type uncapped struct{}
 
-func (uncapped) CgroupFD() int  { return -1 }
-func (uncapped) Join(int) error { return nil }
-func (uncapped) By() string     { return "" }
+func (uncapped) CgroupFD() int                 { return -1 }
+func (uncapped) Born(start func() error) error { return start() }
+func (uncapped) Join(int) error                { return nil }
+func (uncapped) By() string                    { return "" }
 
 func liveSpec(t testing.TB, argv ...string) box.Spec {
 	return box.Spec{

@@ -102,7 +102,11 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 		return fail(err)
 	}
 	defer listener.Close()
-	k, err := spawn(bin, trees, staged, p)
+	var k *running
+	err = p.Born(func() (err error) {
+		k, err = spawn(bin, trees, staged, p)
+		return err
+	})
 	if err != nil {
 		return fail(err)
 	}

@@ -64,6 +64,9 @@ func (g *Group) Join(pid int) error {
 	if pid <= 0 {
 		return fmt.Errorf("join %s: %d is not a process (0 would be ourselves)", g.name, pid)
 	}
+	if in, err := g.Contains(pid); err == nil && in {
+		return nil // born here
+	}
 	for _, at := range g.spots {
 		if err := g.m.k.write(path.Join(at.dir, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
 			return fmt.Errorf("move process %d into its control group: %w", pid, err)

@@ -446,3 +446,42 @@ func BenchmarkGroup(b *testing.B) {
 		}
 	})
 }
+
+// What Born starts is in the group from its first instruction, the thread that
+// started it is not, and Join then has nothing to move.
+func TestLiveBorn(t *testing.T) {
+	m := need(t)
+	if m.Kind() != Kind1 {
+		t.Log("cgroup2: the engine clones into the group by itself")
+	}
+	for range 20 {
+		g, err := m.New("born", Caps{MemoryBytes: 64 << 20, Pids: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("sleep", "30")
+		if fd := g.CgroupFD(); fd >= 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}
+		}
+		if err := g.Born(cmd.Start); err != nil {
+			t.Fatal(err)
+		}
+		in, err := g.Contains(cmd.Process.Pid)
+		if err != nil || !in {
+			t.Errorf("the process was not born in the group: %v, %v", in, err)
+		}
+		if err := g.Join(cmd.Process.Pid); err != nil {
+			t.Error(err)
+		}
+		if err := g.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait()
+		if empty, err := g.Empty(); err != nil || !empty {
+			t.Errorf("the group holds something of ours: %v, %v", empty, err)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -107,7 +107,11 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 		return nil, err
 	}
 	defer theirs.Close()
-	child, err := e.spawn(theirs, root, set.HostNetwork, p)
+	var child *child
+	err = p.Born(func() (err error) {
+		child, err = e.spawn(theirs, root, set.HostNetwork, p)
+		return err
+	})
 	if err != nil {
 		ours.Close()
 		return nil, err

@@ -13,8 +13,8 @@ var (
 	maskedProc = []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
-		// Beyond Docker: the kernel's symbols and messages.
-		"/proc/kallsyms", "/proc/kmsg",
+		// Beyond Docker: the kernel's symbols, messages and modules.
+		"/proc/kallsyms", "/proc/kmsg", "/proc/modules",
 	}
 	// /proc/1 is our own process: the step runs as the same id.
 	readOnlyProc = []string{"/proc/1", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}

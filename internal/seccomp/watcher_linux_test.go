@@ -58,7 +58,7 @@ func filtered(t testing.TB, s setting, argv ...string) seen {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self(t), argv...)
-	cmd.Env = append(append(os.Environ(), roleVar+"=install"), s.env...)
+	cmd.Env = append(append(os.Environ(), roleVar+"=install", "GODEBUG=asyncpreemptoff=1"), s.env...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = s.attr
 	cmd.WaitDelay = time.Second

@@ -244,7 +244,7 @@ func TestEveryCallThatASignalWithdrawsIsCounted(t *testing.T) {
 
 // As above, with the time of the attack chosen best: nobody listens yet.
 func TestEveryCallWithdrawnBeforeAnybodyWatchesIsCounted(t *testing.T) {
-	const calls = 3000
+	const calls = 400
 	a := attack(t, calls)
 	tries, killed := a.ended(t)
 	if tries != calls || killed {

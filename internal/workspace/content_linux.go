@@ -20,9 +20,9 @@ func (h *hasher) fresh() hash.Hash {
 
 // content reads a file once per inode. It answers false if the file is not the
 // one that was looked at, or changed while it was read.
-func (w *walker) content(name string, e, was *entry, blocks uint64, linked bool) (steady bool, err error) {
+func (w *walker) content(name string, e, was *entry, linked bool) (steady bool, err error) {
 	if !linked {
-		return w.read(name, e, was, blocks)
+		return w.read(name, e, was)
 	}
 	l := w.s.linked(e)
 	l.mu.Lock()
@@ -31,14 +31,14 @@ func (w *walker) content(name string, e, was *entry, blocks uint64, linked bool)
 		e.sum, e.flags = l.sum, l.flag
 		return true, nil
 	}
-	steady, err = w.read(name, e, was, blocks)
+	steady, err = w.read(name, e, was)
 	if steady && err == nil {
 		l.sum, l.flag, l.done = e.sum, e.flags, true
 	}
 	return steady, err
 }
 
-func (w *walker) read(name string, e, was *entry, blocks uint64) (steady bool, err error) {
+func (w *walker) read(name string, e, was *entry) (steady bool, err error) {
 	fd, err := openQuiet(w.fd(), name, openFile)
 	switch {
 	case denied(err):
@@ -53,7 +53,7 @@ func (w *walker) read(name string, e, was *entry, blocks uint64) (steady bool, e
 	}
 	defer unix.Close(fd)
 	w.s.opened.Add(1)
-	if hasHoles(e.size, blocks) || was.sameSize(e) && was.flags&flagSparse != 0 {
+	if e.size > holesFrom || was.sameSize(e) && was.flags&flagSparse != 0 {
 		err = w.readHoles(fd, e, was)
 	} else {
 		err = w.readAll(fd, e)
@@ -98,8 +98,8 @@ func (w *walker) readAll(fd int, e *entry) error {
 		}
 		h.Write(w.buf[:n])
 		off += int64(n)
-		if w.s.stopped() {
-			return nil
+		if err := w.s.halted(); err != nil {
+			return err
 		}
 	}
 	h.Sum(e.sum[:0])

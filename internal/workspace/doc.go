@@ -30,6 +30,6 @@
 // # What is not compared
 //
 // Owners, extended attributes, access lists and time stamps. The content of a
-// very sparse file is compared, but its SHA-256 is left empty, see
+// file with very large holes is compared, but its SHA-256 is left empty, see
 // sparse_linux.go.
 package workspace

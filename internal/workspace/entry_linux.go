@@ -56,7 +56,7 @@ func (w *walker) entry(n *node, i int, spare bool) (folder bool) {
 				}
 				n.pending.Add(-1) // not the last: the chunk itself is pending
 			}
-			steady, err = w.content(name, e, was, w.st.Blocks, w.st.Nlink > 1)
+			steady, err = w.content(name, e, was, w.st.Nlink > 1)
 		case modeLink:
 			steady, err = w.readLink(n, i, name)
 		}

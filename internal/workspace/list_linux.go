@@ -55,15 +55,18 @@ func (w *walker) list(fd int, n *node) error {
 		if err := w.s.count(int64(len(refs)-fresh), 0); err != nil {
 			return err
 		}
-		if w.s.stopped() {
-			return w.s.ctx.Err()
+		if err := w.s.halted(); err != nil {
+			return err
 		}
 	}
 	if err := w.s.count(0, int64(len(raw))); err != nil {
 		return err
 	}
 	nameOf := func(r ref) []byte { return raw[r.off : r.off+uint64(r.length)] }
-	slices.SortFunc(refs, func(a, b ref) int { return bytes.Compare(nameOf(a), nameOf(b)) })
+	refs, err := sorted(refs, func(a, b ref) int { return bytes.Compare(nameOf(a), nameOf(b)) }, w.s.halted)
+	if err != nil {
+		return err
+	}
 	// A folder that changes while it is listed can name an entry twice.
 	listed := len(refs)
 	refs = slices.CompactFunc(refs, func(a, b ref) bool { return bytes.Equal(nameOf(a), nameOf(b)) })

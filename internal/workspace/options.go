@@ -12,8 +12,9 @@ const (
 	// may be longer than the kernel's PATH_MAX.
 	DefaultMaxDepth = 16_384
 	// MaxHoleBytes is how many bytes of holes one snapshot reads as zeros to
-	// give sparse files their true SHA-256. Beyond it SHA256 is empty.
-	MaxHoleBytes = 2 << 30
+	// give sparse and preallocated files their true SHA-256: a fifth of a
+	// second. Beyond it SHA256 is empty.
+	MaxHoleBytes = 64 << 20
 )
 
 // Options of a snapshot. The zero value means the defaults.

@@ -215,6 +215,17 @@ func (s *scan) fail(n *node, name string, err error) {
 
 func (s *scan) stopped() bool { return s.failed.Load() || s.ctx.Err() != nil }
 
+// halted is why what is under way should not be finished, nil if it should.
+func (s *scan) halted() error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	if s.failed.Load() {
+		return errHalted
+	}
+	return nil
+}
+
 // spawn runs work on a worker of its own if one is free. The work owns fd, and
 // fd is only made if there is a worker.
 func (s *scan) spawn(open func() (int, error), n *node, work func(*walker)) bool {

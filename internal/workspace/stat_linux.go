@@ -7,7 +7,7 @@ import (
 // statMask leaves access time out and asks for a mount id that is never given
 // out twice. A kernel before 6.8 answers with the older id.
 const statMask = unix.STATX_TYPE | unix.STATX_MODE | unix.STATX_NLINK | unix.STATX_INO |
-	unix.STATX_SIZE | unix.STATX_BLOCKS | unix.STATX_CTIME | unix.STATX_MNT_ID_UNIQUE
+	unix.STATX_SIZE | unix.STATX_CTIME | unix.STATX_MNT_ID_UNIQUE
 
 // lookAt reads the state of a name, of the link itself if it is one. An empty
 // name is the open file fd.
