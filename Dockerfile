@@ -1,7 +1,7 @@
 # A small image of the program, for self-hosted runners and laptops. It is not
 # the action: a Docker action gets the host's docker.sock and may not make the
-# namespaces that boxes are made of. Even here boxes need more than Docker gives
-# by default; the README says which options, and what each gives up.
+# namespaces that boxes are made of. Here, too, boxes need user namespaces and
+# mounts, which Docker's own seccomp and AppArmor profiles refuse by default.
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./

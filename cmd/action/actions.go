@@ -22,7 +22,6 @@ func (a *app) fromInputs() int {
 	}
 	o := options{
 		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1,
-		kernSHA256: a.getenv("UNTRUSTED_STEPS_KERN_SHA256"),
 	}
 	if in.File == "-" {
 		return a.wrong("inputs: file: an action has no standard input to read")

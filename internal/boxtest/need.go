@@ -75,7 +75,7 @@ var needs = []need{
 
 // Need skips the test, with the probe's reason, on a host that lacks one of
 // these. It fails the test if BOX_REQUIRE names the need, or nobody knows it.
-// It is the only way to skip.
+// It is how tests of boxes skip, and no other way.
 func Need(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
