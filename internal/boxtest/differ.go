@@ -34,7 +34,7 @@ var table = []struct {
 	Differences
 }{
 	{"native", Differences{}},
-	{"kern", Differences{ChildEscapes: true, EscapeNames: true, SentSIGSYS: true, ProcShown: []string{"/proc/interrupts", "/proc/modules"}, SysShown: true, NoWritable: true}},
+	{"kern", Differences{ChildEscapes: true, EscapeNames: true, SentSIGSYS: true, ProcShown: []string{"/proc/interrupts", "/proc/modules", "/proc/acpi"}, SysShown: true, NoWritable: true}},
 }
 
 func differences(engine string) Differences {
