@@ -28,6 +28,9 @@ const (
 	// drainLimit bounds the wait for output and for the end of processes after
 	// the kill. The kernel needs milliseconds, an emulated machine seconds.
 	drainLimit = 10 * time.Second
+	// endSoon is how long the end of the first process may take before what is
+	// left in the box is ended one by one.
+	endSoon = 50 * time.Millisecond
 	// cancelLimit bounds the same after a cancel: whoever cancels waits 5 s.
 	cancelLimit = 3 * time.Second
 )
@@ -44,6 +47,9 @@ type Job struct {
 	Proxy        *egress.Proxy
 	Forwards     []egress.Forward
 	ExpectDenied []egress.Rule
+	// Ready is waited for when the box is built, before the step starts; it may
+	// be nil. Its error means that the step is not to start: no verdict.
+	Ready func() error
 	// Stdout and Stderr take what the step writes, up to MaxOutput bytes each,
 	// and Slack bytes more, which let a masking writer see whether a secret lies
 	// across the cut. What is kept is the writer's to cut.
@@ -141,6 +147,12 @@ func (r *runner) run(ctx context.Context) {
 			r.out.Evidence.Cancelled = true
 		}
 		return
+	}
+	if r.job.Ready != nil {
+		if err := r.job.Ready(); err != nil {
+			r.lost("%v", err)
+			return
+		}
 	}
 	started := time.Now()
 	if !r.start(build) {
@@ -478,18 +490,26 @@ func (r *runner) finish() {
 			r.lost("the system call filter could not be watched: %v", err)
 		}
 	}
-	stats, err := r.job.Group.Stats()
-	if err != nil {
-		r.lost("the control group's counters cannot be read: %v", err)
-	}
+	r.job.Group.Sample()
 	r.built.Kill()
+	// The kernel ends all of a box with its first process. That is given a moment
+	// before the group is asked to end what is left, which is then usually nobody.
+	ended := false
+	select {
+	case <-r.built.Ended:
+		ended = true
+	case <-time.After(endSoon):
+	case <-ctx.Done():
+	}
 	if err := r.job.Group.Kill(ctx); err != nil {
 		r.lost("the step's processes could not be ended: %v", err)
 	}
-	select {
-	case <-r.built.Ended:
-	case <-ctx.Done():
-		r.lost("the box did not end within %v of being killed", drainLimit)
+	if !ended {
+		select {
+		case <-r.built.Ended:
+		case <-ctx.Done():
+			r.lost("the box did not end within %v of being killed", drainLimit)
+		}
 	}
 	switch empty, err := r.job.Group.Empty(); {
 	case err != nil:
@@ -497,13 +517,11 @@ func (r *runner) finish() {
 	case !empty:
 		r.lost("processes of the step are still alive after the kill")
 	}
-	// The killer may have acted between the two readings.
-	if after, err := r.job.Group.Stats(); err == nil {
-		stats.OOMKills = max(stats.OOMKills, after.OOMKills)
-		stats.PeakMemory = max(stats.PeakMemory, after.PeakMemory)
-		stats.CPU = max(stats.CPU, after.CPU)
-		stats.PeakPids = max(stats.PeakPids, after.PeakPids)
-		stats.PidsRefused = max(stats.PidsRefused, after.PidsRefused)
+	// Read last: the OOM killer may act until nobody is left. What a kill changes
+	// of the counters, Group.Kill has set aside.
+	stats, err := r.job.Group.Stats()
+	if err != nil {
+		r.lost("the control group's counters cannot be read: %v", err)
 	}
 	r.out.Stats = stats
 	e := &r.out.Evidence

@@ -30,6 +30,15 @@ func (g *Group) Stats() (Stats, error) {
 	return s, nil
 }
 
+// Sample takes one more sample of what the kernel keeps no peak of. It is for the
+// last moment before the step is ended, when it still has what it has.
+func (g *Group) Sample() {
+	if g.m != nil && g.m.noPeak {
+		_, _ = g.peakMemory()
+		_, _ = g.peakPids()
+	}
+}
+
 // oomKills counts processes that the OOM killer ended. What the kernel is too
 // old to count is 0, and named by Manager.Unseen.
 func (g *Group) oomKills() (uint64, error) {

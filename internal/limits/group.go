@@ -199,12 +199,20 @@ func (g *Group) Close() error {
 	if g.closed {
 		return nil
 	}
-	if empty, err := g.Empty(); err == nil && !empty {
-		return fmt.Errorf("remove control group %s: it still has processes", g.name)
-	}
 	var errs []error
 	for _, at := range g.spots {
-		errs = append(errs, remove(g.m.k, at.dir))
+		// The kernel removes no group that has processes or groups in it, so the
+		// usual one needs no look first.
+		err := g.m.k.rmdir(at.dir)
+		if busy(err) {
+			if empty, err := g.Empty(); err == nil && !empty {
+				return fmt.Errorf("remove control group %s: it still has processes", g.name)
+			}
+			err = remove(g.m.k, at.dir)
+		}
+		if !missingFile(err) {
+			errs = append(errs, err)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove control group: %w", err)

@@ -22,9 +22,6 @@ func (g *Group) Kill(ctx context.Context) error {
 		return err
 	}
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
-		// Once more even where one write does it all: a process may have been
-		// on its way in.
-		killErr := once()
 		empty, err := g.Empty()
 		switch {
 		case err != nil:
@@ -32,6 +29,9 @@ func (g *Group) Kill(ctx context.Context) error {
 		case empty:
 			return nil
 		}
+		// Once more even where one write does it all: a process may have been
+		// on its way in.
+		killErr := once()
 		if err := ctx.Err(); err != nil {
 			left, _ := g.pids()
 			return errors.Join(fmt.Errorf("end control group %s: %w: still there: processes %v", g.name, err, left), killErr)

@@ -110,6 +110,9 @@ func (m *Manager) New(id string, c Caps) (*Group, error) {
 func (g *Group) make() error {
 	k := g.m.k
 	for _, p := range g.m.places {
+		if !g.m.v2 && g.caps.CPUs == 0 && slices.Equal(p.controllers, []string{"cpu"}) {
+			continue // nothing to cap, nothing to count: each folder costs time
+		}
 		at := p.child(g.name)
 		if err := k.mkdir(at.dir); err != nil {
 			return err

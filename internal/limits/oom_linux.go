@@ -81,10 +81,7 @@ func (g *Group) watch(ctx context.Context, acted chan<- struct{}) {
 			close(acted)
 			return
 		}
-		if g.m.noPeak {
-			_, _ = g.peakMemory()
-			_, _ = g.peakPids()
-		}
+		g.Sample()
 		if soon > 0 {
 			soon--
 			timer.Reset(lookSoon)

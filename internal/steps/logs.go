@@ -18,7 +18,7 @@ const tailBytes = 4 << 10
 // the live log, masked and inert; and its last bytes, for the summary.
 type logs struct {
 	dir   string
-	files [2]*os.File
+	files [2]*upTo
 	masks [2]*gha.MaskWriter
 	live  *gha.StepLog
 	tail  tail
@@ -27,29 +27,38 @@ type logs struct {
 	tailMasks [2]*gha.MaskWriter
 }
 
-func openLogs(out, id string, limit int64, m *gha.Masker, live *gha.Log) (*logs, error) {
-	l := &logs{dir: filepath.Join("steps", id)}
+// newLogs makes the writers of a step's output. Nothing may be written before
+// open has returned.
+func newLogs(id string, limit int64, m *gha.Masker, live *gha.Log) *logs {
+	l := &logs{dir: filepath.Join("steps", id), live: live.Step(id)}
+	for i := range l.files {
+		// Cut after masking: the start of a secret is a secret.
+		l.files[i] = &upTo{room: limit}
+		l.masks[i] = gha.NewMaskWriter(l.files[i], m)
+		l.tailMasks[i] = gha.NewMaskWriter(&l.tail, m)
+	}
+	return l
+}
+
+// open makes the files in the report folder.
+func (l *logs) open(out string) error {
 	// Inside the report folder and nowhere else, whatever links stand in it.
 	root, err := os.OpenRoot(out)
 	if err != nil {
-		return nil, fmt.Errorf("open the report folder: %w", err)
+		return fmt.Errorf("open the report folder: %w", err)
 	}
 	defer root.Close()
 	if err := root.MkdirAll(l.dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the step's log folder: %w", err)
+		return fmt.Errorf("make the step's log folder: %w", err)
 	}
 	for i, name := range []string{"stdout.log", "stderr.log"} {
 		f, err := root.OpenFile(filepath.Join(l.dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err != nil {
-			return nil, fmt.Errorf("make the step's log: %w", err)
+			return fmt.Errorf("make the step's log: %w", err)
 		}
-		l.files[i] = f
-		// Cut after masking: the start of a secret is a secret.
-		l.masks[i] = gha.NewMaskWriter(&upTo{w: f, room: limit}, m)
-		l.tailMasks[i] = gha.NewMaskWriter(&l.tail, m)
+		l.files[i].w = f
 	}
-	l.live = live.Step(id)
-	return l, nil
+	return nil
 }
 
 func (l *logs) paths() (stdout, stderr string) {
@@ -88,10 +97,17 @@ func (e each) Write(p []byte) (int, error) {
 	return len(p), errors.Join(errs...)
 }
 
-// upTo lets so many bytes through and drops the rest.
+// upTo lets so many bytes through to a file and drops the rest.
 type upTo struct {
-	w    io.Writer
+	w    *os.File // nil until the file is made, and if it cannot be
 	room int64
+}
+
+func (u *upTo) Close() error {
+	if u.w == nil {
+		return nil
+	}
+	return u.w.Close()
 }
 
 func (u *upTo) Write(p []byte) (int, error) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
@@ -266,21 +267,24 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult) (out box.O
 	if w, err = r.openWay(s); err != nil {
 		return out, nil, err
 	}
-	logs, err := openLogs(r.Out, s.ID, s.MaxOutput, r.Masker, r.Log)
-	if err != nil {
-		return out, nil, err
-	}
+	// The files are made while the box is built: a disk can take its time.
+	logs := newLogs(s.ID, s.MaxOutput, r.Masker, r.Log)
+	opened := make(chan error, 1)
+	go func() { opened <- logs.open(r.Out) }()
+	await := sync.OnceValue(func() error { return <-opened })
 	sr.Stdout.Path, sr.Stderr.Path = logs.paths()
 	job := box.Job{
 		Spec: r.spec(s, sr), Engine: r.Engine, Group: group,
-		Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Longest()),
+		Ready: await, Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Longest()),
 	}
 	job.CallerPath, _ = r.Getenv("PATH")
 	if w != nil {
 		w.attach(&job)
 	}
 	out = box.Run(ctx, job)
-	sr.Tail, err = logs.close()
+	err = await()
+	tail, cerr := logs.close()
+	sr.Tail, err = tail, errors.Join(err, cerr)
 	sr.Stdout.Bytes, sr.Stdout.Truncated = min(out.Stdout.Bytes, s.MaxOutput), out.Stdout.Truncated
 	sr.Stderr.Bytes, sr.Stderr.Truncated = min(out.Stderr.Bytes, s.MaxOutput), out.Stderr.Truncated
 	return out, w, err
