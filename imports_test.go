@@ -78,6 +78,8 @@ var rules = []rule{
 	{"plugin", "", "", "nothing is loaded at run time"},
 
 	{"gopkg.in/yaml.v3", "internal/steps", "cmd/action internal/egress", "YAML comes in at one place, which knows its traps; tests read back what users are told to paste"},
+	{"github.com/bmatcuk/doublestar", "internal/workspace/policy", "", "what may change is judged at one place"},
+	{"github.com/rogpeppe/go-internal/diff", "internal/workspace/patch", "", "patches are written at one place"},
 	{"github.com/sethvargo/go-githubactions", "internal/gha", "", "one writer of commands to the runner"},
 	{"github.com/moby/profiles/seccomp", "internal/seccomp", "", "the profile is data for one compiler"},
 	{"github.com/opencontainers/runtime-spec", "internal/seccomp", "", "the form of that profile"},

@@ -182,6 +182,6 @@ func mask(m *gha.Masker, sr *StepResult) {
 		if p := m.Mask(f.Path); p != f.Path {
 			f.Path, f.PathBytes = p, "" // the bytes would tell what the name hides
 		}
-		f.Target = m.Mask(f.Target)
+		f.Target, f.From = m.Mask(f.Target), m.Mask(f.From)
 	}
 }

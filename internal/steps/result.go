@@ -171,6 +171,9 @@ type FileChange struct {
 	Mode      string `json:"mode"` // four octal digits
 	SHA256    string `json:"sha256,omitempty"`
 	Target    string `json:"target,omitempty"` // of a symlink
+	// From is the path whose content a created file has, where that was deleted
+	// in the same step and nothing else had it: most likely it was renamed.
+	From string `json:"from,omitempty"`
 	// Unreadable: the kernel did not let us look at the content.
 	Unreadable bool `json:"unreadable,omitempty"`
 }

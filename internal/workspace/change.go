@@ -31,6 +31,9 @@ type Change struct {
 	// SHA256 of a file's content; empty if it is unreadable or very sparse.
 	SHA256 string `json:"sha256,omitempty"`
 	Target string `json:"target,omitempty"` // of a symlink
+	// From is the path whose content a created file has, where that was deleted
+	// in the same step and nothing else had it: most likely it was renamed.
+	From string `json:"from,omitempty"`
 	// Unreadable: the kernel did not let us look at the content, so that of a
 	// folder nothing below it is listed, and of a file no more is known than
 	// that its content may have changed.
