@@ -65,7 +65,7 @@ type Stats struct {
 	PeakMemory  int64 // bytes, the box's first process included
 	// PeakSampled: the kernel keeps no peak of memory, so it was more at times.
 	PeakSampled bool
-	CPU         time.Duration
+	CPU         time.Duration // used since ExcludeInit
 	// PeakPids is without the box's own first process. Where the kernel keeps
 	// no peak it is the highest number seen at a sample.
 	PeakPids    int64

@@ -22,6 +22,7 @@ func (g *Group) Stats() (Stats, error) {
 	s.PeakPids, errs[4] = g.peakPids()
 	s.CPU, errs[5] = g.cpuTime()
 	g.mu.Lock()
+	s.CPU = max(s.CPU-g.cpuAtFirst, 0)
 	s.PeakSampled = g.sampledMem > 0
 	g.mu.Unlock()
 	if err := errors.Join(errs[:]...); err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // Group is the control group of one step. Its methods may be called from
@@ -22,8 +23,9 @@ type Group struct {
 	enforced []string
 
 	mu          sync.Mutex
-	first       int64 // processes and threads of the box's first process
-	peakAtFirst int64 // the kernel's own peak when the first process stood ready
+	first       int64         // processes and threads of the box's first process
+	peakAtFirst int64         // the kernel's own peak when the first process stood ready
+	cpuAtFirst  time.Duration // what building the box took
 	sampledPids int64
 	sampledMem  int64
 	refused     *uint64 // what pids.events said before Kill made it say more
@@ -123,7 +125,7 @@ func (g *Group) groupsOf(pid int) ([]bool, error) {
 
 // ExcludeInit sets the pids cap so that it is the step's own: it is called
 // once when the box's first process stands ready and nothing of the step has
-// run. What is in the group then does not count.
+// run. What is in the group then does not count, nor the CPU time used by then.
 func (g *Group) ExcludeInit() error {
 	if g.m == nil {
 		return nil
@@ -140,8 +142,12 @@ func (g *Group) ExcludeInit() error {
 	if err != nil && !missingFile(err) {
 		return fmt.Errorf("count the box's first process: %w", err)
 	}
+	cpu, err := g.cpuTime()
+	if err != nil {
+		return fmt.Errorf("read the CPU time of the box's first process: %w", err)
+	}
 	g.mu.Lock()
-	g.first, g.peakAtFirst, g.sampledPids = now, peak, now
+	g.first, g.peakAtFirst, g.sampledPids, g.cpuAtFirst = now, peak, now, cpu
 	g.mu.Unlock()
 	if g.caps.Pids > 0 {
 		if err := set(k, g.file("pids", "pids.max"), g.caps.Pids+now, g.caps.Pids+now); err != nil {

@@ -47,7 +47,7 @@ func TestGroupOnCgroup2(t *testing.T) {
 	}
 	h.parents[200] = fakePID
 	cg.procs = []int{200}
-	cg.values["pids.current"], cg.values["pids.peak"] = "7", "20"
+	cg.values["pids.current"], cg.values["pids.peak"], cg.values["cpu.stat"] = "7", "20", "usage_usec 900"
 	if err := g.ExcludeInit(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestGroupOnCgroup2(t *testing.T) {
 	cg.values["memory.events"] = "oom 1\noom_kill 3\noom_group_kill 1"
 	cg.values["pids.events"] = "max 4"
 	cg.values["memory.peak"] = "12345"
-	cg.values["cpu.stat"] = "usage_usec 1500\nuser_usec 1000"
+	cg.values["cpu.stat"] = "usage_usec 2400\nuser_usec 1000"
 	wantStats := Stats{OOMKills: 3, PidsRefused: 4, PeakMemory: 12345, CPU: 1500 * time.Microsecond, PeakPids: 3, CurrentPids: 10}
 	checkStats(t, g, wantStats)
 	// The kernel's peak has grown since the first process stood ready.
