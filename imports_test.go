@@ -27,6 +27,7 @@ var mayImport = map[string]string{
 	"internal/idmap":     "",
 	"internal/limits":    "",
 	"internal/lazy":      "",
+	"internal/overlay":   "",
 	"internal/rootfs":    "",
 	"internal/seccomp":   "",
 	"internal/workspace": "",
@@ -35,8 +36,8 @@ var mayImport = map[string]string{
 	// The contract, and the run of one box.
 	"internal/box": "boxinit egress idmap limits seccomp workspace",
 	// Engines know the contract, and not each other.
-	"internal/kern":   "box boxinit idmap rootfs seccomp",
-	"internal/native": "box boxinit idmap rootfs seccomp",
+	"internal/kern":   "box boxinit idmap overlay rootfs seccomp",
+	"internal/native": "box boxinit idmap overlay rootfs seccomp",
 	// The flow of a run knows no engine.
 	"internal/steps":  "box egress gha limits workspace",
 	"internal/report": "box egress gha steps",

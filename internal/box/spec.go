@@ -80,6 +80,29 @@ type Mount struct {
 	ReadOnly       bool
 }
 
+// Overlay is a workspace that the box can write without changing it: what it
+// writes goes into a layer of its own. The engine mounts it in the box's user
+// namespace, with the marks in user attributes, so that it takes no privilege.
+type Overlay struct {
+	Lower []string // layers, the top one first; real host paths, never written
+	// Base is a folder that holds the folders UpperName and WorkName, both empty.
+	// Its owner is whom the box's files belong to.
+	Base string
+	// Tree, if set, gives the folder as a mount of its own that nobody has put
+	// anywhere; whoever asks closes it. Base is then only a name for it.
+	Tree func() (fd int, err error)
+}
+
+// OverlayFailed is the Op of a boxinit.Failed for an overlay that this host does
+// not let us mount. Nothing has run: the step can be given a copy instead.
+const OverlayFailed = "overlay"
+
+// Names in an overlay's base.
+const (
+	UpperName = "upper"
+	WorkName  = "work"
+)
+
 // Tmpfs is a file system in memory, counted as the box's memory.
 type Tmpfs struct {
 	Target string
@@ -105,6 +128,7 @@ type Spec struct {
 	Root      Root
 	Toolchain []string // host folders shown read-only at the same path (RootHost only)
 	Workspace string   // real host path bound read-write at WorkspaceTarget
+	Overlay   *Overlay // what is shown there instead, if set; Workspace is then not used
 	Mounts    []Mount
 	Tmpfs     []Tmpfs // /tmp and HomeTarget are in here, with their sizes
 	ShmBytes  int64

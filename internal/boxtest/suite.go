@@ -44,6 +44,7 @@ var facts = []struct {
 	{"files", (*suite).fileFacts},
 	{"workspace", (*suite).workspaceFacts},
 	{"mounts", (*suite).mountFacts},
+	{"overlay", (*suite).overlayFacts},
 	{"start", (*suite).startFacts},
 	{"image", (*suite).imageFacts},
 	{"network", (*suite).networkFacts},

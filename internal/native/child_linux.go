@@ -11,8 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/overlay"
 )
 
 // marker is the only argument of this program as a box's first process. The
@@ -114,13 +116,11 @@ func build(s setup, fds []int) *boxinit.Failed {
 		return f
 	}
 	for _, m := range s.Own {
-		tree := -1
-		if m.Source != "" {
-			tree, trees = trees[0], trees[1:]
-		}
-		if f := mountOwn(m, tree); f != nil {
+		n := len(m.parts())
+		if f := mountOwn(m, trees[:n]); f != nil {
 			return f
 		}
+		trees = trees[n:]
 	}
 	if err := enter(); err != nil {
 		return failure("enter", "the box's root", err)
@@ -177,12 +177,14 @@ func buildRoot(s setup, trees []int, devices map[string]int) *boxinit.Failed {
 }
 
 // mountOwn puts one thing of the step's in its place.
-func mountOwn(m mount, tree int) *boxinit.Failed {
-	dir := true
-	if tree >= 0 {
+func mountOwn(m mount, trees []int) *boxinit.Failed {
+	for _, tree := range trees {
 		defer unix.Close(tree)
+	}
+	dir := true
+	if len(trees) == 1 {
 		var err error
-		if dir, err = isDir(tree); err != nil {
+		if dir, err = isDir(trees[0]); err != nil {
 			return failure("look at", m.Source, err)
 		}
 	}
@@ -191,18 +193,25 @@ func mountOwn(m mount, tree int) *boxinit.Failed {
 		return fault(m, "mount at", m.Target, err)
 	}
 	defer unix.Close(at)
-	if tree >= 0 {
-		err := unix.MoveMount(tree, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	switch {
+	case len(m.Lower) > 0:
+		if err := overlay.Mount(at, trees); err != nil {
+			f := failure(box.OverlayFailed, m.Target, err)
+			f.Why = err.Error()
+			return f
+		}
+	case len(trees) == 1:
+		err := unix.MoveMount(trees[0], "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 		if errors.Is(err, unix.ENOTDIR) {
 			err = fmt.Errorf("one is a folder and the other is not: %w", err)
 		}
 		if err != nil {
 			return fault(m, "mount at", m.Target, err)
 		}
-		return nil
-	}
-	if err := mountMemory(at, m.Bytes, m.Mode); err != nil {
-		return failure("mount", m.Target, err)
+	default:
+		if err := mountMemory(at, m.Bytes, m.Mode); err != nil {
+			return failure("mount", m.Target, err)
+		}
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 		}
 	}()
 	if root {
-		if trees, err = e.openTrees(set); err != nil {
+		if trees, err = e.openTrees(set, s.Overlay); err != nil {
 			return nil, err
 		}
 	}
@@ -142,7 +142,7 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 
 // openTrees opens every source with root's eyes and maps the ids of those that
 // the box may write.
-func (e *Engine) openTrees(set setup) (trees []int, err error) {
+func (e *Engine) openTrees(set setup, o *box.Overlay) (trees []int, err error) {
 	defer func() {
 		if err != nil {
 			for _, fd := range trees {
@@ -155,7 +155,16 @@ func (e *Engine) openTrees(set setup) (trees []int, err error) {
 		return e.mapper.Owner(idmap.Ids{UID: int(st.Uid), GID: int(st.Gid)})
 	}
 	for _, m := range set.sources() {
-		fd, err := openTree(m, owner)
+		var fd int
+		if o != nil && o.Tree != nil && m.Source == o.Base && !m.ReadOnly {
+			if fd, err = o.Tree(); err == nil {
+				if err = dress(fd, m, owner); err != nil {
+					unix.Close(fd)
+				}
+			}
+		} else {
+			fd, err = openTree(m, owner)
+		}
 		if err != nil {
 			if m.Named != "" {
 				return trees, &box.StartupError{Why: fmt.Sprintf("%s: cannot show %s: %v", m.Named, m.Source, err)}

@@ -30,21 +30,28 @@ func openTree(m mount, userns func(*unix.Stat_t) (int, error)) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+	if err := dress(fd, m, userns); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// dress gives a detached mount the attributes it will have in the box.
+func dress(fd int, m mount, userns func(*unix.Stat_t) (int, error)) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
 	if m.ReadOnly {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("set attributes: %w", err)
+		return fmt.Errorf("set attributes: %w", err)
 	}
 	if m.Mapped && userns != nil {
 		if err := mapIDs(fd, userns); err != nil {
-			unix.Close(fd)
-			return -1, fmt.Errorf("map ids: %w", err)
+			return fmt.Errorf("map ids: %w", err)
 		}
 	}
-	return fd, nil
+	return nil
 }
 
 func mapIDs(fd int, userns func(*unix.Stat_t) (int, error)) error {

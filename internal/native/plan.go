@@ -49,6 +49,9 @@ type mount struct {
 	// Inside is the target of the mount whose own content must hold the mount
 	// point, because nothing of ours is made there. Empty where it may be made.
 	Inside string `json:"inside,omitempty"`
+	// Lower makes it an overlay: these layers of the host, the top one first,
+	// below what is written to the folder Source.
+	Lower []string `json:"lower,omitempty"`
 	// Bytes and Mode are those of a file system in memory.
 	Bytes int64  `json:"bytes,omitempty"`
 	Mode  uint32 `json:"mode,omitempty"`
@@ -59,11 +62,23 @@ type mount struct {
 func (s setup) sources() []mount {
 	list := slices.Clone(s.View)
 	for _, m := range s.Own {
-		if m.Source != "" {
-			list = append(list, m)
-		}
+		list = append(list, m.parts()...)
 	}
 	return list
+}
+
+// parts are what of the host a mount is made of. An overlay's layers come before
+// the folder that is written, and none of them is itself mounted at the target.
+func (m mount) parts() []mount {
+	if m.Source == "" {
+		return nil
+	}
+	var list []mount
+	for _, dir := range m.Lower {
+		list = append(list, mount{Source: dir, Target: m.Target, ReadOnly: true, Mapped: m.Mapped, Named: m.Named})
+	}
+	m.Lower = nil
+	return append(list, m)
 }
 
 type pair struct{ Path, Target string }
@@ -117,7 +132,7 @@ func plan(s box.Spec, v rootfs.View) setup {
 
 // own lists what goes on top of the root.
 func own(s box.Spec, p setup) []mount {
-	list := []mount{{Source: s.Workspace, Target: box.WorkspaceTarget, Mapped: true}}
+	list := []mount{workspace(s)}
 	for _, m := range s.Mounts {
 		list = append(list, mount{Source: m.Source, Target: path.Clean(m.Target), ReadOnly: m.ReadOnly, Mapped: true, Named: "mounts"})
 	}
@@ -136,6 +151,14 @@ func own(s box.Spec, p setup) []mount {
 		list[i].Inside = holder(list[i].Target, list, p)
 	}
 	return list
+}
+
+func workspace(s box.Spec) mount {
+	m := mount{Source: s.Workspace, Target: box.WorkspaceTarget, Mapped: true}
+	if o := s.Overlay; o != nil {
+		m.Source, m.Lower = o.Base, o.Lower
+	}
+	return m
 }
 
 // holder is the innermost mount a target lies in, if that is one in which no
