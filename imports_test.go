@@ -45,7 +45,8 @@ var mayImport = map[string]string{
 	"test/egress":     "",
 	"internal/bench":  "",
 	// For tests. The probe runs in boxes and must need nothing.
-	"internal/boxtest":              "box boxtest/probe egress idmap limits rootfs seccomp workspace",
+	"internal/boxtest":              "box boxtest/need boxtest/probe egress idmap limits rootfs seccomp workspace",
+	"internal/boxtest/need":         "",
 	"internal/boxtest/probe":        "",
 	"internal/gha/ghatest":          "",
 	"internal/boxtest/probe/static": "boxtest/probe",
@@ -100,7 +101,7 @@ var rules = []rule{
 
 	{"os/exec", "internal/idmap internal/kern internal/native internal/boxtest internal/boxtest/probe", "all", "only engines start programs"},
 	{"net/http", "internal/egress internal/kern internal/boxtest", "all", "the proxy speaks HTTP, and kern is fetched by it; nothing else talks to anybody"},
-	{"testing", "internal/boxtest", "all", "the program has no test code in it"},
+	{"testing", "internal/boxtest internal/boxtest/need", "all", "the program has no test code in it"},
 	{"unsafe", "internal/boxinit internal/seccomp internal/boxtest/probe internal/native internal/kern", "all", "system calls that have no wrapper, and nothing else"},
 }
 

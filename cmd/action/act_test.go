@@ -9,30 +9,23 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 // actVersion is the one whose ways these tests know.
 const actVersion = "v0.2.87"
 
-// needAct gives the path of act, which it installs where it is missing. A
-// machine where that cannot be done skips the test, unless it must not.
+// needAct gives the path of act, which it installs where it is missing.
 func needAct(t *testing.T) string {
 	t.Helper()
 	path, err := findAct(t)
-	if err == nil {
-		return path
-	}
-	if slices.Contains(strings.Split(os.Getenv(boxtest.Require), ","), "act") {
-		t.Fatalf("%s requires act, which this machine lacks: %v", boxtest.Require, err)
-	}
-	t.Skipf("needs act: %v", err)
-	return ""
+	need.Met(t, "act", err)
+	return path
 }
 
 func findAct(t *testing.T) (string, error) {
@@ -252,7 +245,7 @@ const pull = `{"pull_request": {"number": 7, "head": {"sha": "the-change", "ref"
 // of security, but it wires inputs, outputs, summaries and exit codes as a
 // runner does.
 func TestExamplesUnderAct(t *testing.T) {
-	needBoxes(t)
+	boxtest.Boxes(t)
 	act := needAct(t)
 
 	t.Run("a pull request passes by the steps of its base", func(t *testing.T) {

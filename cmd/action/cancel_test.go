@@ -28,7 +28,7 @@ type running struct {
 
 // eachEngine runs a test for each engine that is to be had here.
 func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
-	needBoxes(t)
+	boxtest.Boxes(t)
 	for _, e := range engines {
 		t.Run(e, func(t *testing.T) {
 			if e == "kern" {

@@ -41,7 +41,7 @@ func TestCommand(t *testing.T) { scripts(t, "testdata/command", "native") }
 
 // TestBox is what a run does, for each engine.
 func TestBox(t *testing.T) {
-	needBoxes(t)
+	boxtest.Boxes(t)
 	for _, e := range engines {
 		t.Run(e, func(t *testing.T) {
 			if e == "kern" {
@@ -57,16 +57,8 @@ func TestBox(t *testing.T) {
 // Root makes one by giving everything up.
 func TestRefused(t *testing.T) {
 	boxtest.Need(t, "root")
-	needBoxes(t)
+	boxtest.Boxes(t)
 	scripts(t, "testdata/refused", "native")
-}
-
-func needBoxes(t testing.TB) {
-	t.Helper()
-	boxtest.Need(t, "userns", "overlay", "seccomp", "limits")
-	if os.Geteuid() == 0 {
-		boxtest.Need(t, "idmap")
-	}
 }
 
 func scripts(t *testing.T, dir, engine string) {

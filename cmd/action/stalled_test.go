@@ -127,7 +127,7 @@ func fullFile(t *testing.T) *os.File {
 // TestReportNobodyGot: with --json the answer is on stdout. Where it cannot be
 // written a pass and a fail become no verdict, and a cancel stays one.
 func TestReportNobodyGot(t *testing.T) {
-	needBoxes(t)
+	boxtest.Boxes(t)
 	for _, file := range []string{"steps: [{run: 'true'}]", "steps: [{run: exit 1}]"} {
 		r := prepare(t, "native", file)
 		r.cmd.Args = append(r.cmd.Args, "--json")
@@ -231,7 +231,7 @@ steps:
 // TestDiskFullForTheReport: a verdict whose report is nowhere is none, and no
 // path is named where nothing is.
 func TestDiskFullForTheReport(t *testing.T) {
-	needBoxes(t)
+	boxtest.Boxes(t)
 	r := prepare(t, "native", "steps: [{run: 'true'}]")
 	outOnItsOwn(t, r, 0)
 	if err := r.cmd.Start(); err != nil {

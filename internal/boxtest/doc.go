@@ -1,6 +1,6 @@
 // Package boxtest is the conformance suite: one list of facts that every
 // engine's boxes must have, each measured from inside by a probe program, and
-// the needs that tests state instead of skipping in silence.
+// probes for the needs that tests state instead of skipping in silence.
 //
 // A fact is a subtest named as a sentence, with the number of the attack it
 // stands for where there is one. Each has a positive control beside it: the

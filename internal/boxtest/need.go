@@ -16,25 +16,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
 )
 
-// Require is the variable that names the needs, separated by commas, without
-// which tests fail instead of being skipped. CI sets it: a test that is skipped
-// there tests nothing, and nobody would see.
-const Require = "BOX_REQUIRE"
-
-// need is something that a host may lack. Its probe does the thing and says
-// why it cannot be done.
-type need struct {
-	name  string
-	probe func() error
+// trial does a thing that a host may lack, and says why it cannot be done.
+type trial struct {
+	name string
+	try  func() error
 }
 
-// needs is every reason there is to skip a test.
-var needs = []need{
+// trials are the needs that can be tried without a test's help.
+var trials = []trial{
 	{"root", func() error {
 		if uid := os.Geteuid(); uid != 0 {
 			return fmt.Errorf("we are user %d", uid)
@@ -74,23 +69,24 @@ var needs = []need{
 }
 
 // Need skips the test, with the probe's reason, on a host that lacks one of
-// these. It fails the test if BOX_REQUIRE names the need, or nobody knows it.
-// It is how tests of boxes skip, and no other way.
+// these; see need.Met.
 func Need(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		i := slices.IndexFunc(needs, func(n need) bool { return n.name == name })
+		i := slices.IndexFunc(trials, func(x trial) bool { return x.name == name })
 		if i < 0 {
-			t.Fatalf("boxtest: no need is called %q", name)
+			t.Fatalf("boxtest: no need that can be probed is called %q", name)
 		}
-		err := probed(i)
-		if err == nil {
-			continue
-		}
-		if slices.Contains(strings.Split(os.Getenv(Require), ","), name) {
-			t.Fatalf("%s requires %s, which this host lacks: %v", Require, name, err)
-		}
-		t.Skipf("needs %s: %v", name, err)
+		need.Met(t, name, probed(i))
+	}
+}
+
+// Boxes skips the test where no engine can build a box with its caps.
+func Boxes(t testing.TB) {
+	t.Helper()
+	Need(t, "userns", "overlay", "seccomp", "limits")
+	if os.Geteuid() == 0 {
+		Need(t, "idmap")
 	}
 }
 
@@ -106,7 +102,7 @@ func probed(i int) error {
 	defer answers.Unlock()
 	err, done := answers.of[i]
 	if !done {
-		err = needs[i].probe()
+		err = trials[i].try()
 		if answers.of == nil {
 			answers.of = map[int]error{}
 		}

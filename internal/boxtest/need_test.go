@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/probe"
 	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
 )
@@ -55,7 +56,7 @@ func TestNeed(t *testing.T) {
 	if os.Geteuid() == 0 {
 		lacking, there = there, lacking
 	}
-	t.Setenv(Require, "")
+	t.Setenv(need.Require, "")
 	for _, tc := range []struct {
 		sentence, require string
 		names             []string
@@ -67,10 +68,10 @@ func TestNeed(t *testing.T) {
 		{"a need that is required and not met fails the test", "userns," + lacking, []string{lacking}, "fatal: BOX_REQUIRE requires " + lacking},
 		{"another need being required does not", "userns", []string{lacking}, "skip: "},
 		{"part of a required name does not", lacking + "s", []string{lacking}, "skip: "},
-		{"an unknown need fails the test", "", []string{"magic"}, `fatal: boxtest: no need is called "magic"`},
+		{"an unknown need fails the test", "", []string{"magic"}, `fatal: boxtest: no need that can be probed is called "magic"`},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
-			t.Setenv(Require, tc.require)
+			t.Setenv(need.Require, tc.require)
 			got := askNeed(t, tc.names...)
 			if !strings.HasPrefix(got, tc.want) || tc.want == "" && got != "" {
 				t.Errorf("got %q, want %q", got, tc.want)
@@ -82,11 +83,14 @@ func TestNeed(t *testing.T) {
 // A probe that did nothing would let every test run, or none.
 func TestEveryNeedIsProbed(t *testing.T) {
 	seen := map[string]bool{}
-	for i, n := range needs {
+	for i, n := range trials {
 		if seen[n.name] {
 			t.Errorf("two needs are called %s", n.name)
 		}
 		seen[n.name] = true
+		if !slices.Contains(need.Names(), n.name) {
+			t.Errorf("%s is probed, and no need is called that", n.name)
+		}
 		err := probed(i)
 		t.Logf("%s: %v", n.name, err)
 		if err != nil && strings.Contains(err.Error(), "boxtest: bug") {

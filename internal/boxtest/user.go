@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 )
 
@@ -51,7 +52,7 @@ func runAsUser(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: plainID, Gid: plainID}}
 	cmd.Env = []string{
 		roleVar + "=" + roleUser, programVar + "=" + built, "HOME=" + home, "TMPDIR=" + temp, "PATH=" + os.Getenv("PATH"), "KERN_BIN=" + os.Getenv("KERN_BIN"),
-		"GOCACHE=" + filepath.Join(home, "cache"), Require + "=" + requiredOfUser(limited),
+		"GOCACHE=" + filepath.Join(home, "cache"), need.Require + "=" + requiredOfUser(limited),
 	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -123,8 +124,8 @@ func delegate(t *testing.T) (groups []string, limited bool) {
 // requiredOfUser is what CI requires without what a normal user cannot have.
 func requiredOfUser(limited bool) string {
 	var out []string
-	for _, n := range strings.Split(os.Getenv(Require), ",") {
-		if slices.Contains([]string{"root", "idmap"}, n) || n == "limits" && !limited {
+	for _, n := range strings.Split(os.Getenv(need.Require), ",") {
+		if slices.Contains([]string{"root", "idmap"}, n) || !limited && (n == "limits" || n == "cpu") {
 			continue
 		}
 		out = append(out, n)

@@ -12,15 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// need skips where the test cannot make a network namespace.
-func need(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("making a network namespace here needs root")
-	}
-}
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
+)
 
 // box is a thread in a network namespace of its own, with loopback up.
 type box struct{ do chan func() }
@@ -81,7 +75,7 @@ func (b *box) connectTo(ap netip.AddrPort) (fd int, err error) {
 // Attacks 1, 13, 15 and 134 from inside a real namespace: the socket that was
 // handed out is the only way, and it ends with Serve.
 func TestAListenerHandedOutOfABoxIsItsOnlyWay(t *testing.T) {
-	need(t)
+	need.Root(t) // or no network namespace can be made
 	w := newWorld(t, "good.test")
 	w.serveHTTP(goodAddr+":80", nil, nil)
 	b := newBox(t)

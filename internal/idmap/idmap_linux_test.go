@@ -1,6 +1,7 @@
 package idmap
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 // A namespace is held open by this very program, started anew.
@@ -55,15 +58,10 @@ func TestBoxIsNobodysId(t *testing.T) {
 	}
 }
 
-func need(t *testing.T) {
-	t.Helper()
-	if !Needed() {
-		t.Skip("needs the machine's root: nobody else's boxes run as another id")
-	}
-}
-
 func TestMapper(t *testing.T) {
-	need(t)
+	if !Needed() {
+		need.Met(t, "idmap", errors.New("we are not the machine's root, and nobody else's boxes run as another id"))
+	}
 	dir := t.TempDir()
 	theirs := filepath.Join(dir, "theirs")
 	if err := os.WriteFile(theirs, nil, 0o600); err != nil {

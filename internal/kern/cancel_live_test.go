@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 )
 
 // TestLiveCancelledWhileItStarts: whenever the cancel comes, it is a cancel and
 // nothing else, and nothing is left: no process, no folder.
 func TestLiveCancelledWhileItStarts(t *testing.T) {
-	need(t)
+	boxtest.Need(t, "kern")
 	temp := shortDir(t)
 	e, err := Open(context.Background(), Options{Getenv: os.Getenv, View: hostView, Temp: temp, Program: static(t)})
 	if err != nil {

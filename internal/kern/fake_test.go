@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 )
 
@@ -114,6 +115,18 @@ func TestFakeKernThatHangsIsEndedWithTheContext(t *testing.T) {
 	wantEmpty(t, temp)
 }
 
+// told gives what a kern says that tells all it can see.
+func told(t *testing.T) string {
+	t.Helper()
+	s := liveSpec(t, "true")
+	s.ID, s.Env = "tells", []string{"PASSED=s3cret"}
+	_, err := fake(t, shortDir(t)).Start(context.Background(), s, uncapped{})
+	if err == nil {
+		t.Fatal("started")
+	}
+	return err.Error()
+}
+
 func TestWhatKernIsGiven(t *testing.T) {
 	t.Setenv("KERN_ALLOW_UNCAPPED", "1")
 	t.Setenv("SECRET", "s3cret")
@@ -126,13 +139,7 @@ func TestWhatKernIsGiven(t *testing.T) {
 	if _, _, e := syscall.Syscall(syscall.SYS_FCNTL, w.Fd(), syscall.F_SETFD, 0); e != 0 {
 		t.Fatal(e)
 	}
-	s := liveSpec(t, "true")
-	s.ID, s.Env = "tells", []string{"PASSED=s3cret"}
-	_, err = fake(t, shortDir(t)).Start(context.Background(), s, uncapped{})
-	if err == nil {
-		t.Fatal("started")
-	}
-	said := err.Error()
+	said := told(t)
 	if strings.Contains(said, "s3cret") || strings.Contains(said, "ALLOW_UNCAPPED") {
 		t.Errorf("kern sees the caller's or the step's variables: %s", said)
 	}
@@ -144,11 +151,13 @@ func TestWhatKernIsGiven(t *testing.T) {
 	if !strings.Contains(said, "fd 4 pipe") || !strings.Contains(said, "fd 5 pipe") {
 		t.Errorf("kern has not its two pipes: %s", said)
 	}
-	if !strings.Contains(said, "groups=0 cwd=/") && os.Geteuid() == 0 {
+}
+
+func TestKernOfARunByRootIsNotRoot(t *testing.T) {
+	need.Root(t)
+	said := told(t)
+	if !strings.Contains(said, "groups=0 cwd=/") {
 		t.Errorf("kern has root's groups or folder: %s", said)
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("the rest concerns runs by root only")
 	}
 	if !strings.Contains(said, "uid=1987654320 gid=1987654320") {
 		t.Errorf("kern runs as root: %s", said)
@@ -208,9 +217,7 @@ func TestAMissingSourceOfTheStepIsTheStepsDoing(t *testing.T) {
 }
 
 func TestAMountSourceThatBecameALinkIsRefused(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("sources are opened by us for root only; a normal user's kern opens them itself")
-	}
+	need.Root(t) // a normal user's kern opens the sources itself
 	dir := t.TempDir()
 	link := filepath.Join(dir, "m")
 	if err := os.Symlink("/etc", link); err != nil {

@@ -18,7 +18,7 @@ import (
 // entered it. What it would follow out of the image, or wait for, is refused at
 // once, and nothing was made on the host.
 func TestLiveHostileImageIsNotFollowed(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	for name, c := range map[string]struct {
 		at    string
 		fifo  bool

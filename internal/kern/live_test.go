@@ -21,16 +21,16 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
 )
 
-// need gives the engine over the real kern, or skips and says why.
-func need(t testing.TB) *Engine {
+// live gives the engine over the real kern.
+func live(t testing.TB) *Engine {
 	t.Helper()
-	if os.Getenv("KERN_BIN") == "" {
-		t.Skip("KERN_BIN does not name a kern; `untrusted-steps kern install` and `untrusted-steps kern path` give one")
-	}
+	boxtest.Need(t, "kern")
 	e, err := Open(context.Background(), Options{Getenv: os.Getenv, View: hostView, Program: static(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func wantOut(t *testing.T, out string, lines ...string) {
 }
 
 func TestLiveBoxRunsAStep(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	s := liveSpec(t, "sh", "-c", `id -u; grep -E 'Cap|NoNew|Seccomp:' /proc/self/status; ls /; cat /step/s.sh; touch /workspace/x; env; hostname; exit 7`)
 	s.Script = &box.Script{Name: "s.sh", Text: "echo hello\n"}
 	s.Env = append(s.Env, "GREETING=trailing blank ")
@@ -215,7 +215,7 @@ func TestLiveBoxRunsAStep(t *testing.T) {
 }
 
 func TestLiveBoxIsReadOnlyAndPrivate(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	out, ws := runLive(t, e, probeSpec(t,
 		"write=/x", "write=/usr/x", "write=/step/x", "write=/step/init", "write=/etc/passwd", "write=/proc/sys/kernel/core_pattern",
 		"write=/workspace/ok", "write=/tmp/ok", "write=/step/home/ok", "write=/dev/shm/ok",
@@ -234,7 +234,7 @@ func TestLiveBoxIsReadOnlyAndPrivate(t *testing.T) {
 }
 
 func TestLiveForbiddenCallEndsItsProcess(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	if _, ws := runLive(t, e, probeSpec(t, "mount")); !ws.Signaled() || ws.Signal() != syscall.SIGSYS {
 		t.Errorf("status %v, want SIGSYS for the step's own process", ws)
 	}
@@ -247,7 +247,7 @@ func TestLiveForbiddenCallEndsItsProcess(t *testing.T) {
 }
 
 func TestLiveNetworkIsLoopbackAloneAndOursToServe(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestLiveNetworkIsLoopbackAloneAndOursToServe(t *testing.T) {
 }
 
 func TestLiveBoxDiesWithKern(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	for name, kill := range map[string]func(*box.Built){
 		"kern is killed":                  func(b *box.Built) { b.Kill() },
 		"the first process is killed":     func(b *box.Built) { syscall.Kill(b.InitPID, syscall.SIGKILL) },
@@ -316,7 +316,7 @@ func TestLiveBoxDiesWithKern(t *testing.T) {
 }
 
 func TestLiveMountsAndImage(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	data := filepath.Join(t.TempDir(), `da:ta,"x" y`)
 	if err := os.Mkdir(data, 0o755); err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestLiveMountsAndImage(t *testing.T) {
 }
 
 func TestLiveManyAtOnceLeaveNothing(t *testing.T) {
-	need(t)
+	boxtest.Need(t, "kern")
 	temp := shortDir(t)
 	e, err := Open(context.Background(), Options{Getenv: os.Getenv, View: hostView, Temp: temp, Program: static(t)})
 	if err != nil {
@@ -381,13 +381,13 @@ func TestLiveManyAtOnceLeaveNothing(t *testing.T) {
 }
 
 func TestLiveCapsOfOurGroupHold(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	run := make([]byte, 6)
 	rand.Read(run)
 	m, err := limits.Open(limits.Config{RunID: hex.EncodeToString(run), XDGRuntimeDir: os.Getenv("XDG_RUNTIME_DIR")})
 	var refused *limits.Refusal
 	if errors.As(err, &refused) {
-		t.Skipf("this host lets us cap nothing: %v", refused)
+		need.Met(t, "limits", refused)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -452,15 +452,13 @@ func TestLiveCapsOfOurGroupHold(t *testing.T) {
 // TestLiveAsANormalUser runs the tests above once more, as an id that is not
 // root's and has no account.
 func TestLiveAsANormalUser(t *testing.T) {
-	need(t)
-	if os.Geteuid() != 0 {
-		t.Skip("this is a normal user already")
-	}
+	need.Root(t)
+	e := live(t)
 	dir := shortDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, from := range map[string]string{"kern": os.Getenv("KERN_BIN"), "test": static(t)} {
+	for name, from := range map[string]string{"kern": e.bin.id.path, "test": static(t)} {
 		b, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)
@@ -489,7 +487,7 @@ func TestLiveAsANormalUser(t *testing.T) {
 }
 
 func BenchmarkStart(b *testing.B) {
-	e := need(b)
+	e := live(b)
 	s := liveSpec(b, "true")
 	for b.Loop() {
 		runLive(b, e, s)

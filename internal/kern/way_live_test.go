@@ -17,7 +17,7 @@ import (
 // on low ports without any capability, on addresses that only the box has, and
 // the box's hosts file leads there.
 func TestLiveWaysOut(t *testing.T) {
-	e := need(t)
+	e := live(t)
 	for _, image := range []string{"host", "rootfs"} {
 		t.Run("image "+image, func(t *testing.T) {
 			s := probeSpec(t, "connect=127.64.0.1:22", "connect=127.0.0.1:80", "connect=198.51.100.7:443", "connect=198.51.100.8:443", "connect=127.0.0.1:23", "show=/etc/hosts", "write=/etc/hosts")

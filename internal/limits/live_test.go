@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 // These tests speak to the kernel of this machine. They need a place where
@@ -75,14 +78,14 @@ func allocate() {
 	}
 }
 
-// need opens this host's control groups, or skips where a plain user has none.
-func need(t testing.TB) *Manager {
+// live opens this host's control groups, if it has some to give.
+func live(t testing.TB) *Manager {
 	t.Helper()
 	m, err := Open(Config{RunID: fmt.Sprintf("t%d", time.Now().UnixNano()), XDGRuntimeDir: os.Getenv("XDG_RUNTIME_DIR")})
+	if _, refused := err.(*Refusal); refused {
+		need.Met(t, "limits", err)
+	}
 	if err != nil {
-		if _, ok := err.(*Refusal); ok && os.Geteuid() != 0 {
-			t.Skipf("needs root or a delegated control group: %v", err)
-		}
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -143,7 +146,7 @@ func executable(t testing.TB) string {
 }
 
 func TestLiveMemoryCapBites(t *testing.T) {
-	m := need(t)
+	m := live(t)
 	t.Logf("%s in %s, unseen %v, sampled peaks %v", m.Kind(), m.Where(), m.Unseen(), m.noPeak)
 	g := group(t, m, Caps{MemoryBytes: 64 << 20, Pids: 64, CPUs: 1})
 	t.Logf("enforced: %v", g.Enforced())
@@ -187,7 +190,7 @@ func TestLiveMemoryCapBites(t *testing.T) {
 }
 
 func TestLivePidsCapIsTheStepsAlone(t *testing.T) {
-	m := need(t)
+	m := live(t)
 	const n = 8
 	for _, c := range []struct {
 		name    string
@@ -226,11 +229,11 @@ func TestLivePidsCapIsTheStepsAlone(t *testing.T) {
 }
 
 func TestLiveCPUShareBites(t *testing.T) {
-	m := need(t)
+	m := live(t)
 	const share = 0.2
 	g := group(t, m, Caps{Pids: 16, CPUs: share})
 	if !slices.Contains(g.Enforced(), "cpu") {
-		t.Skip("no CPU controller here; a CPU share never gates")
+		need.Met(t, "cpu", errors.New("no CPU controller here; a CPU share never gates"))
 	}
 	_, tell := start(t, g, nil, "/bin/sh", "-c", "read x; while :; do :; done")
 	tell()
@@ -257,7 +260,7 @@ func kill(t testing.TB, g *Group) {
 }
 
 func TestLiveKillLeavesNothingAlive(t *testing.T) {
-	m := need(t)
+	m := live(t)
 	sh := func(script string) []string { return []string{"/bin/sh", "-c", "read x; " + script} }
 	for _, c := range []struct {
 		name, role string
@@ -302,7 +305,7 @@ func TestLiveKillLeavesNothingAlive(t *testing.T) {
 }
 
 func TestLiveSweep(t *testing.T) {
-	m := need(t)
+	m := live(t)
 	gone := exec.Command("/bin/true")
 	if err := gone.Run(); err != nil {
 		t.Fatal(err)
@@ -361,7 +364,7 @@ func TestLiveSweep(t *testing.T) {
 }
 
 func TestLiveCloseRemovesEverything(t *testing.T) {
-	m := need(t)
+	m := live(t)
 	g := group(t, m, Caps{MemoryBytes: 64 << 20, Pids: 16})
 	start(t, g, nil, "/bin/sh", "-c", "read x; sleep 300")
 	if err := g.Close(); err == nil {
@@ -378,7 +381,7 @@ func TestLiveCloseRemovesEverything(t *testing.T) {
 }
 
 func TestLiveTwoRunsAtOnce(t *testing.T) {
-	a, b := need(t), need(t)
+	a, b := live(t), live(t)
 	if !slices.Equal(a.Where(), b.Where()) {
 		t.Errorf("one run works in %v, the other in %v", a.Where(), b.Where())
 	}
@@ -392,7 +395,7 @@ func TestLiveTwoRunsAtOnce(t *testing.T) {
 }
 
 func TestLiveOOMWatchEndsWithItsContext(t *testing.T) {
-	m := need(t)
+	m := live(t)
 	g := group(t, m, Caps{MemoryBytes: 64 << 20})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -412,7 +415,7 @@ func TestLiveOOMWatchEndsWithItsContext(t *testing.T) {
 }
 
 func BenchmarkGroup(b *testing.B) {
-	m := need(b)
+	m := live(b)
 	b.Run("what=new-close", func(b *testing.B) {
 		for b.Loop() {
 			g := group(b, m, Caps{MemoryBytes: 512 << 20, Pids: 256, CPUs: 1})
@@ -440,7 +443,7 @@ func BenchmarkGroup(b *testing.B) {
 	})
 	b.Run("what=open-close", func(b *testing.B) {
 		for b.Loop() {
-			if err := need(b).Close(); err != nil {
+			if err := live(b).Close(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -450,7 +453,7 @@ func BenchmarkGroup(b *testing.B) {
 // What Born starts is in the group from its first instruction, the thread that
 // started it is not, and Join then has nothing to move.
 func TestLiveBorn(t *testing.T) {
-	m := need(t)
+	m := live(t)
 	if m.Kind() != Kind1 {
 		t.Log("cgroup2: the engine clones into the group by itself")
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 func TestMain(m *testing.M) {
@@ -223,9 +225,7 @@ func TestAThreadThatKeepsChangingItsMindAboutSIGSYSDoesNotSaveTheProcess(t *test
 // The kernel drops SIGSYS for the first process of a pid namespace. It must die
 // all the same, a little later; and its ids must be found from outside.
 func TestAProcessThatSIGSYSCannotKillDiesOfSIGKILL(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("making a pid namespace needs root")
-	}
+	need.Root(t) // or no pid namespace can be made
 	got := filtered(t, setting{
 		env:  probeEnv("escape:mount", ""),
 		attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID},
@@ -312,8 +312,9 @@ with mp.Pool(3) as p: print(sum(p.map(abs, range(-9, 0))))`}, "45\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := exec.LookPath(test.argv[0]); err != nil {
-				t.Skipf("this machine has no %s", test.argv[0])
+			if test.argv[0] == "python3" {
+				_, missing := exec.LookPath("python3")
+				need.Met(t, "python3", missing)
 			}
 			got := filtered(t, setting{env: probeEnv("threads", "")}, test.argv...)
 			if !got.status.Exited() || got.status.ExitStatus() != 0 || !strings.HasSuffix(got.out, test.want) {

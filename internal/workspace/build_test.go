@@ -148,11 +148,3 @@ func shorts(list []Change) []string {
 	}
 	return out
 }
-
-// needRoot skips what only root can set up.
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes device nodes, mounts or files of another user")
-	}
-}

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 // scanned takes a snapshot and says how many files were opened.
@@ -27,7 +30,7 @@ func settle(t testing.TB, tree *Tree) {
 	t.Helper()
 	for i := range tree.settled {
 		if tree.settled[i] == never {
-			t.Skipf("change times of the file system under %s cannot be relied on", t.TempDir())
+			need.Met(t, "change times", fmt.Errorf("those of the file system under %s cannot be relied on", t.TempDir()))
 		}
 		tree.settled[i] += 1e9
 	}
@@ -36,11 +39,9 @@ func settle(t testing.TB, tree *Tree) {
 // onTmpfs gives a folder on a tmpfs.
 func onTmpfs(t *testing.T) string {
 	t.Helper()
-	needRoot(t)
+	need.Root(t)
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m"); err != nil {
-		t.Skipf("mount a tmpfs: %v", err)
-	}
+	need.Met(t, "mounts", unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=16m"))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -152,7 +153,7 @@ func TestAMappedWriteOnTmpfsIsSeen(t *testing.T) {
 }
 
 func TestAMountInTheWorkspaceIsReadByItsOwnRules(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	root := t.TempDir()
 	build(t, root, "file a x\ndir m")
 	do(t, unix.Mount("tmpfs", filepath.Join(root, "m"), "tmpfs", 0, "size=1m"))
@@ -186,14 +187,12 @@ func TestTheProbeLeavesNothingBehind(t *testing.T) {
 }
 
 func TestAnOverlayIsReadByItsChangeTimes(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	base, root := t.TempDir(), t.TempDir()
 	build(t, base, "dir lower\ndir upper\ndir work\nfile lower/same x\nfile lower/written x\nfile lower/mapped x\nfile lower/gone x\nfile lower/touched x")
 	do(t, os.Truncate(filepath.Join(base, "lower/mapped"), 4096))
 	opt := "lowerdir=" + base + "/lower,upperdir=" + base + "/upper,workdir=" + base + "/work"
-	if err := unix.Mount("overlay", root, "overlay", 0, opt); err != nil {
-		t.Skipf("mount an overlay over %s: %v", base, err)
-	}
+	need.Met(t, "mounts", unix.Mount("overlay", root, "overlay", 0, opt))
 	defer unix.Unmount(root, unix.MNT_DETACH)
 	before, _ := scanned(t, root, nil)
 	settle(t, before)

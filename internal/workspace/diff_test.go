@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 func TestDiff(t *testing.T) {
@@ -204,7 +206,7 @@ func TestChangeSaysWhatIsThere(t *testing.T) {
 }
 
 func TestDiffListsDevicesAndLooksAtTheirNumber(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	root := t.TempDir()
 	build(t, root, "char null\nfile plain x")
 	before := mustSnapshot(t, root, nil)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 // registries are where this machine's package clients are set up to ask: read
@@ -202,7 +204,7 @@ func list(rules []string) string {
 func haveRegistries(t *testing.T) registries {
 	t.Helper()
 	g, err := readRegistries()
-	need(t, "registries", err)
+	need.Met(t, "registries", err)
 	return g
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -81,10 +80,7 @@ func build(dir string) error {
 // eachEngine runs a test for each engine that is to be had here.
 func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 	t.Helper()
-	boxtest.Need(t, "userns", "overlay", "seccomp", "limits")
-	if os.Geteuid() == 0 {
-		boxtest.Need(t, "idmap")
-	}
+	boxtest.Boxes(t)
 	for _, e := range []string{"native", "kern"} {
 		t.Run(e, func(t *testing.T) {
 			if e == "kern" {
@@ -93,19 +89,6 @@ func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 			test(t, e)
 		})
 	}
-}
-
-// need is boxtest.Need for what only these tests ask for: what is missing skips
-// the test, and fails it where BOX_REQUIRE names it.
-func need(t testing.TB, name string, missing error) {
-	t.Helper()
-	if missing == nil {
-		return
-	}
-	if slices.Contains(strings.Split(os.Getenv(boxtest.Require), ","), name) {
-		t.Fatalf("%s requires %s, which this host lacks: %v", boxtest.Require, name, missing)
-	}
-	t.Skipf("needs %s: %v", name, missing)
 }
 
 // job is one run of the program.

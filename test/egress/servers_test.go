@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 // account is who the servers run as: they refuse root, or should not be root.
@@ -65,7 +67,7 @@ func postgresBin() (string, error) {
 
 func newServers(t *testing.T) *servers {
 	t.Helper()
-	need(t, "servers", haveServers())
+	need.Met(t, "servers", haveServers())
 	s := &servers{lab: newLab(t)}
 	// Of the accounts that the packages make it is the one with a shell.
 	u, err := user.Lookup("postgres")
