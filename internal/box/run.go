@@ -86,7 +86,10 @@ type Outcome struct {
 // returns when nothing of the step is alive. Cancelling the context ends the
 // box and marks the evidence as cancelled.
 func Run(ctx context.Context, j Job) Outcome {
-	r := &runner{job: j, begun: time.Now()}
+	r := &runner{job: j, now: time.Now, timer: func(d time.Duration) (<-chan time.Time, func() bool) {
+		t := time.NewTimer(d)
+		return t.C, t.Stop
+	}}
 	r.run(ctx)
 	return r.out
 }
@@ -94,9 +97,13 @@ func Run(ctx context.Context, j Job) Outcome {
 type runner struct {
 	job   Job
 	out   Outcome
-	begun time.Time
 	built *Built
 	fd    int // our end of the control socket
+
+	// The clock of the step's deadline, in two parts: what the time is, and who
+	// wakes us. Only the first one decides.
+	now   func() time.Time
+	timer func(time.Duration) (<-chan time.Time, func() bool)
 
 	watcher  *seccomp.Watcher
 	pumps    []*pump
@@ -124,7 +131,7 @@ func (r *runner) lost(format string, a ...any) {
 }
 
 func (r *runner) run(ctx context.Context) {
-	s := r.job.Spec
+	s, begun := r.job.Spec, r.now()
 	r.out.Evidence.TimeoutS = s.TimeoutS
 	r.out.Evidence.MemoryMb = s.MemoryBytes >> 20
 	r.out.Evidence.Pids = s.Pids
@@ -154,18 +161,18 @@ func (r *runner) run(ctx context.Context) {
 			return
 		}
 	}
-	started := time.Now()
+	started := r.now()
 	if !r.start(build) {
 		return
 	}
-	r.out.Startup = time.Since(r.begun)
+	r.out.Startup = r.now().Sub(begun)
 	if r.job.Started != nil {
 		r.job.Started()
 	}
 	// The clock began when the command was asked for, so a slow start of it
 	// takes from the step's time, never adds to it.
 	r.watch(ctx, started)
-	r.out.Duration = time.Since(started)
+	r.out.Duration = r.now().Sub(started)
 }
 
 func (r *runner) startFailed(ctx context.Context, err error) {
@@ -435,8 +442,9 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 	oomCtx, stop := context.WithCancel(context.Background())
 	defer stop()
 	oom := r.job.Group.OOM(oomCtx)
-	deadline := time.NewTimer(time.Until(started.Add(time.Duration(r.job.Spec.TimeoutS * float64(time.Second)))))
-	defer deadline.Stop()
+	timeout := time.Duration(r.job.Spec.TimeoutS * float64(time.Second))
+	deadline, stopTimer := r.timer(started.Add(timeout).Sub(r.now()))
+	defer stopTimer()
 	lostWay := r.lostWay
 	for {
 		select {
@@ -450,14 +458,14 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 				r.out.Evidence.Status = &ws
 				// The word may have waited for us, and the timer too: what counts
 				// is the clock.
-				if time.Since(started).Seconds() >= r.job.Spec.TimeoutS {
+				if r.now().Sub(started) >= timeout {
 					r.out.Evidence.DeadlinePassed = true
 				}
 			default:
 				r.lost("bug: unexpected word of the box's first process")
 			}
 			return
-		case <-deadline.C:
+		case <-deadline:
 			r.out.Evidence.DeadlinePassed = true
 			return
 		case <-oom:
