@@ -44,7 +44,12 @@ type Runner struct {
 	// EgressLog takes a line of JSON for every request of every step.
 	EgressLog io.Writer
 	Now       func() time.Time
+	// snapshot lists the workspace; nil is workspace.Snapshot. A test cannot
+	// make a folder that takes as long to list as an attacker can.
+	snapshot snapshot
 }
+
+type snapshot func(ctx context.Context, root string, prev *workspace.Tree, o workspace.Options) (*workspace.Tree, error)
 
 // Run runs every step of the plan and fills in what happened. It returns when
 // nothing of any step is alive. Cancelling the context ends the running box;
@@ -52,7 +57,10 @@ type Runner struct {
 func (r *Runner) Run(ctx context.Context, p *Plan, res *Result) {
 	begun := r.Now()
 	res.StartedAt = begun.UTC().Format(time.RFC3339)
-	t := &tracker{root: r.Workspace}
+	t := &tracker{root: r.Workspace, snapshot: r.snapshot}
+	if t.snapshot == nil {
+		t.snapshot = workspace.Snapshot
+	}
 	done := map[string]*StepResult{}
 	total := len(p.Steps)
 	for _, s := range order(p.Steps) {
@@ -129,8 +137,7 @@ func (r *Runner) step(ctx context.Context, s PlanStep, t *tracker, done map[stri
 	}
 	sr.StartedMs = r.Now().Sub(begun).Milliseconds()
 	if ctx.Err() != nil {
-		sr.Status, sr.Reason = StatusCancelled, "the run was cancelled before this step began"
-		return sr
+		return notBegun(sr)
 	}
 	for _, n := range s.Needs {
 		if d := done[n]; d == nil || d.Status != StatusPassed {
@@ -140,7 +147,11 @@ func (r *Runner) step(ctx context.Context, s PlanStep, t *tracker, done map[stri
 		}
 	}
 	if s.TrackFiles {
-		if err := t.before(ctx); err != nil {
+		err := t.before(ctx)
+		if err != nil && ctx.Err() != nil {
+			return notBegun(sr)
+		}
+		if err != nil {
 			return noVerdict(sr, fmt.Errorf("list the workspace before the step: %w", err))
 		}
 	} else {
@@ -163,7 +174,7 @@ func (r *Runner) step(ctx context.Context, s PlanStep, t *tracker, done map[stri
 		lerr := r.list(ctx, t, sr)
 		switch {
 		case errors.Is(lerr, context.DeadlineExceeded):
-			unlisted = "; what it changed is not listed"
+			unlisted = "what it changed is not listed"
 		case errors.Is(lerr, workspace.ErrLimit):
 			// The step made so much that it cannot be listed. That is its doing.
 			sr.Violations = append(sr.Violations, Violation{Type: "workspace_limit", Message: lerr.Error()})
@@ -181,7 +192,15 @@ func (r *Runner) step(ctx context.Context, s PlanStep, t *tracker, done map[stri
 		out.Evidence.Lost = err.Error()
 	}
 	judge(sr, s, out.Evidence)
+	if unlisted != "" && sr.Reason != "" {
+		sr.Reason += "; "
+	}
 	sr.Reason += unlisted
+	return sr
+}
+
+func notBegun(sr *StepResult) *StepResult {
+	sr.Status, sr.Reason = StatusCancelled, "the run was cancelled before this step began"
 	return sr
 }
 
@@ -340,9 +359,10 @@ var languages = map[string]struct {
 // tracker keeps the last known state of the workspace, so that each step costs
 // one walk.
 type tracker struct {
-	root  string
-	last  *workspace.Tree
-	fresh bool // last is the state as it is now
+	snapshot snapshot
+	root     string
+	last     *workspace.Tree
+	fresh    bool // last is the state as it is now
 }
 
 func (t *tracker) stale() { t.fresh = false }
@@ -351,7 +371,7 @@ func (t *tracker) before(ctx context.Context) error {
 	if t.fresh {
 		return nil
 	}
-	tree, err := workspace.Snapshot(ctx, t.root, t.last, workspace.Options{})
+	tree, err := t.snapshot(ctx, t.root, t.last, workspace.Options{})
 	if err != nil {
 		return err
 	}
@@ -401,7 +421,7 @@ const maxChangeBytes = 256 << 20
 // after lists what changed since before into the result.
 func (t *tracker) after(ctx context.Context, sr *StepResult) error {
 	t.fresh = false
-	tree, err := workspace.Snapshot(ctx, t.root, t.last, workspace.Options{})
+	tree, err := t.snapshot(ctx, t.root, t.last, workspace.Options{})
 	if err != nil {
 		return err
 	}

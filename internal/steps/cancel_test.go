@@ -1,0 +1,117 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
+)
+
+// A step can leave a workspace that takes for ever to list. Whoever cancels the
+// run then waits 5 s and no more.
+func TestCancelDuringTheListingOfChanges(t *testing.T) {
+	const whole = 5 * time.Second
+	// What a listing does first; whether it then takes for ever.
+	type call = func(cancel func()) bool
+	never := func(func()) bool { return false }
+	blocks := func(func()) bool { return true }
+	cancels := func(cancel func()) bool { cancel(); return true }
+	atOnce := func(cancel func()) { cancel() }
+	for _, tc := range []struct {
+		sentence      string
+		inBox         func(cancel func()) // while the box is built
+		before, after call
+		status, why   string
+		listed        int
+	}{
+		{
+			"a cancel while the step ran leaves the listing some time, not for ever",
+			atOnce, never, blocks,
+			StatusCancelled, "the run was cancelled while this step ran; what it changed is not listed", 0,
+		},
+		{
+			"a cancel while the changes are listed does too",
+			func(func()) {}, never, cancels,
+			StatusPassed, "startup_failed, as expected: none; what it changed is not listed", 0,
+		},
+		{
+			"a listing that is done in that time is told",
+			atOnce, never, never,
+			StatusCancelled, "the run was cancelled while this step ran", 1,
+		},
+		{
+			"a cancel while the workspace is listed before the step is a step not begun",
+			func(func()) { t.Error("a box is built") }, cancels, never,
+			StatusCancelled, "the run was cancelled before this step began", 0,
+		},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			dir, err := filepath.EvalSymlinks(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls, cancelled := 0, time.Time{}
+			mark := func() {
+				if cancelled.IsZero() {
+					cancelled = time.Now()
+				}
+				cancel()
+			}
+			e := &refuser{err: &box.StartupError{Why: "none"}, hook: func() {
+				if err := os.WriteFile(filepath.Join(dir, "made"), nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				tc.inBox(mark)
+			}}
+			r := &Runner{
+				Engine: e, Guard: NewGuard(testOptions(t)), Workspace: dir, Out: t.TempDir(),
+				Log: gha.NewLog(io.Discard, gha.LogOptions{}), Masker: gha.NewMasker(),
+				Getenv: func(string) (string, bool) { return "", false }, Now: time.Now,
+				snapshot: func(ctx context.Context, root string, prev *workspace.Tree, o workspace.Options) (*workspace.Tree, error) {
+					calls++
+					do := tc.before
+					if calls > 1 {
+						do = tc.after
+					}
+					if !do(mark) {
+						return workspace.Snapshot(ctx, root, prev, o)
+					}
+					select {
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					case <-time.After(4 * whole): // for ever
+						return nil, errors.New("nobody ended the listing")
+					}
+				},
+			}
+			step := PlanStep{ID: "a", TrackFiles: true, Expect: Expect{Fault: box.StartupFailed}}
+			var res Result
+			r.Run(ctx, &Plan{Steps: []PlanStep{step, {ID: "b"}}}, &res)
+			if took := time.Since(cancelled); took > whole {
+				t.Errorf("the run ended %v after the cancel, want at most %v", took, whole)
+			}
+			if res.Verdict != VerdictCancelled {
+				t.Errorf("verdict %s, want %s", res.Verdict, VerdictCancelled)
+			}
+			if got := res.Steps[0]; got.Status != tc.status || got.Reason != tc.why {
+				t.Errorf("the step is %s (%q), want %s (%q)", got.Status, got.Reason, tc.status, tc.why)
+			}
+			if got := res.Steps[0].FilesTotal; got != tc.listed {
+				t.Errorf("%d changes are listed, want %d", got, tc.listed)
+			}
+			if got := res.Steps[1].Status; got != StatusCancelled {
+				t.Errorf("the step after it is %s", got)
+			}
+		})
+	}
+}
