@@ -46,9 +46,9 @@ func openNative(_ context.Context, r *run) (box.Engine, func(), error) {
 }
 
 // engine takes the engine that was asked for, or with auto the first that
-// passes a probe box on this host. One that was asked for by name is never
-// replaced by another.
-func (r *run) engine(ctx context.Context, mgr *limits.Manager) (*chosen, *steps.Refusal) {
+// passes a probe box on this host and can build every step's. One that was asked
+// for by name is never replaced by another.
+func (r *run) engine(ctx context.Context, mgr *limits.Manager, runner *steps.Runner) (*chosen, *steps.Refusal) {
 	var passed, fixes []string
 	for _, c := range candidates {
 		if r.opt.engine != "auto" && r.opt.engine != c.name {
@@ -59,12 +59,7 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager) (*chosen, *steps.
 			fixes = append(fixes, c.get...)
 		} else {
 			if err = r.probe(ctx, e, mgr); err == nil {
-				for _, s := range r.plan.Steps {
-					if err = e.Check(box.Spec{CapDrop: s.CapDrop, Profile: s.Profile, Root: s.Root, Mounts: s.Mounts, Tmpfs: s.Tmpfs}); err != nil {
-						err = fmt.Errorf("step %s: %w", s.ID, err)
-						break
-					}
-				}
+				err = expressible(e, runner, r.plan)
 			}
 			if err != nil {
 				closeIt()
@@ -92,6 +87,21 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager) (*chosen, *steps.
 		fixes = r.hostForbids(ctx, mgr)
 	}
 	return nil, &steps.Refusal{Cause: "no box can be built here: " + strings.Join(passed, "; "), Fix: fixes}
+}
+
+// expressible asks the engine about each box as the run will want it built: what
+// it cannot do must be known before the first step runs.
+func expressible(e box.Engine, runner *steps.Runner, p *steps.Plan) error {
+	for _, s := range p.Steps {
+		spec, err := runner.Spec(s)
+		if err == nil {
+			err = e.Check(spec)
+		}
+		if err != nil {
+			return fmt.Errorf("step %s: %w", s.ID, err)
+		}
+	}
+	return nil
 }
 
 // hostForbids finds out by our own engine whether it is the host that lets no

@@ -223,7 +223,8 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 		}
 		r.result.Host.Cgroup = map[string]string{"cgroup2": "v2", "cgroup1": "v1"}[mgr.Kind()]
 	}
-	eng, refusal := r.engine(ctx, mgr)
+	sr := r.runner(mgr)
+	eng, refusal := r.engine(ctx, mgr, sr)
 	if refusal != nil {
 		return refusal
 	}
@@ -243,19 +244,24 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 			r.log.Say(fmt.Sprintf("the list of requests could not be written: %v", err))
 		}
 	}()
+	sr.Engine, sr.EgressLog = eng.engine, requests
+	sr.Run(ctx, r.plan, r.result)
+	return nil
+}
+
+// runner has all but the engine and the list of requests.
+func (r *run) runner(mgr *limits.Manager) *steps.Runner {
 	view := r.view("box", false)
 	imageCA := ""
 	if view.CABundle == rootfs.ExtraCA {
 		imageCA = rootfs.ExtraCA
 	}
-	sr := &steps.Runner{
+	return &steps.Runner{
 		ImageCABundle: imageCA,
-		Engine:        eng.engine, Limits: mgr, Guard: steps.NewGuard(r.app.loadOptions(r.opt)), Workspace: r.opt.workspace, Out: r.opt.out, Log: r.log, Masker: r.masker,
+		Limits:        mgr, Guard: steps.NewGuard(r.app.loadOptions(r.opt)), Workspace: r.opt.workspace, Out: r.opt.out, Log: r.log, Masker: r.masker,
 		Getenv: r.app.lookupEnv, BoxPath: view.Path, CABundle: view.CABundle,
-		NewProxy: egress.NewProxy, EgressLog: requests, Now: time.Now,
+		NewProxy: egress.NewProxy, Now: time.Now,
 	}
-	sr.Run(ctx, r.plan, r.result)
-	return nil
 }
 
 // limits finds out whether caps can be enforced here, by enforcing one. They

@@ -206,6 +206,11 @@ func target(key, t string) error {
 
 // expressible says which place of a spec is none for a mount.
 func expressible(s box.Spec) error {
+	for _, a := range s.Addrs {
+		if !a.Is4() {
+			return fmt.Errorf("egressAllow: engine native cannot give a box's loopback the address %s: only IPv4 addresses can be added", a)
+		}
+	}
 	for _, m := range s.Mounts {
 		if err := target("mounts", m.Target); err != nil {
 			return err

@@ -2,6 +2,7 @@ package native
 
 import (
 	"encoding/json"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -127,12 +128,14 @@ func TestCheckNamesThePlaceThatCannotBe(t *testing.T) {
 	for what, s := range map[string]box.Spec{
 		"a mount over HOME":       {Mounts: []box.Mount{{Source: "/a", Target: box.HomeTarget}}},
 		"a tmpfs without a bound": {Tmpfs: []box.Tmpfs{{Target: "/tmp"}}},
+		"an address of IPv6":      {Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}},
 	} {
 		if e.Check(s) == nil {
 			t.Errorf("%s is taken", what)
 		}
 	}
-	good := box.Spec{CapDrop: []string{"ALL"}, Mounts: []box.Mount{{Source: "/a", Target: "/etc"}, {Source: "/a", Target: "/devs"}}, Tmpfs: []box.Tmpfs{{Target: box.HomeTarget, Bytes: 1}, {Target: "/usr/share", Bytes: 1}}}
+	good := box.Spec{CapDrop: []string{"ALL"}, Mounts: []box.Mount{{Source: "/a", Target: "/etc"}, {Source: "/a", Target: "/devs"}}, Tmpfs: []box.Tmpfs{{Target: box.HomeTarget, Bytes: 1}, {Target: "/usr/share", Bytes: 1}},
+		Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}}
 	if err := e.Check(good); err != nil {
 		t.Error(err)
 	}

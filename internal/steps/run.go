@@ -293,12 +293,13 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult) (out box.O
 	await := sync.OnceValue(func() error { return <-opened })
 	sr.Stdout.Path, sr.Stderr.Path = logs.paths()
 	job := box.Job{
-		Spec: r.spec(s, sr), Engine: r.Engine, Group: group,
+		Engine: r.Engine, Group: group,
 		Ready: await, Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Longest()),
 	}
+	job.Spec, sr.PassedEnv = r.spec(s, w)
 	job.CallerPath, _ = r.Getenv("PATH")
 	if w != nil {
-		w.attach(&job)
+		job.Proxy, job.Forwards, job.ExpectDenied = w.proxy, w.forwards, w.expected
 	}
 	out = box.Run(ctx, job)
 	err = await()
@@ -309,9 +310,20 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult) (out box.O
 	return out, w, err
 }
 
-// spec is what the engine builds for a step.
-func (r *Runner) spec(s PlanStep, sr *StepResult) box.Spec {
-	b := box.Spec{
+// Spec is what the engine will be asked to build for a step, so that it can be
+// asked first whether it can. Nothing of the engine's is needed for it.
+func (r *Runner) Spec(s PlanStep) (box.Spec, error) {
+	w, _, err := wayOf(s)
+	if err != nil {
+		return box.Spec{}, err
+	}
+	b, _ := r.spec(s, w)
+	return b, nil
+}
+
+// spec also gives the names of the variables that were there to be passed.
+func (r *Runner) spec(s PlanStep, w *way) (b box.Spec, passed []string) {
+	b = box.Spec{
 		ID: s.ID, Argv: s.Command, Workdir: s.Workdir, Root: s.Root, Workspace: r.Workspace,
 		Mounts: s.Mounts, Tmpfs: s.Tmpfs, ShmBytes: s.ShmBytes,
 		CapDrop: s.CapDrop, Profile: s.Profile,
@@ -338,11 +350,12 @@ func (r *Runner) spec(s PlanStep, sr *StepResult) box.Spec {
 	for _, name := range s.PassEnv {
 		if v, ok := r.Getenv(name); ok {
 			env.Step = append(env.Step, name+"="+v)
-			sr.PassedEnv = append(sr.PassedEnv, name)
+			passed = append(passed, name)
 		}
 	}
 	b.Env = env.List()
-	return b
+	w.show(&b)
+	return b, passed
 }
 
 // languages are the interpreters of run, each looked up on the box's PATH.

@@ -19,33 +19,43 @@ type way struct {
 	expected []egress.Rule
 }
 
-// openWay makes the way out of a step, nil if it has none. Load has read every
-// rule before, so an error here is ours.
-func (r *Runner) openWay(s PlanStep) (*way, error) {
+// wayOf is the way out of a step without its proxy, nil if it has none. Load has
+// read every rule before, so an error here is ours.
+func wayOf(s PlanStep) (w *way, p egress.Policy, err error) {
 	if !s.hasWay() {
-		return nil, nil
+		return nil, p, nil
 	}
-	bug := func(err error) error { return fmt.Errorf("steps: bug: rules passed the check: %w", err) }
-	allow, err := expand(s.EgressAllow)
-	if err != nil {
-		return nil, bug(err)
+	bug := func(err error) (*way, egress.Policy, error) {
+		return nil, p, fmt.Errorf("steps: bug: rules passed the check: %w", err)
 	}
-	deny, err := expandDeny(s.EgressDeny)
-	if err != nil {
-		return nil, bug(err)
+	p.Audit = s.EgressMode == ModeAudit
+	if p.Allow, err = expand(s.EgressAllow); err != nil {
+		return bug(err)
 	}
-	w := &way{}
+	if p.Deny, err = expandDeny(s.EgressDeny); err != nil {
+		return bug(err)
+	}
+	w = &way{}
 	if w.expected, err = expandDeny(s.ExpectDenied); err != nil {
-		return nil, bug(err)
+		return bug(err)
 	}
-	if w.forwards, err = egress.Forwards(allow); err != nil {
-		return nil, bug(err)
+	if w.forwards, err = egress.Forwards(p.Allow); err != nil {
+		return bug(err)
+	}
+	return w, p, nil
+}
+
+// openWay makes the way out of a step, nil if it has none.
+func (r *Runner) openWay(s PlanStep) (*way, error) {
+	w, policy, err := wayOf(s)
+	if w == nil {
+		return nil, err
 	}
 	ledger := &egress.Ledger{Step: s.ID}
 	if r.EgressLog != nil {
 		ledger.Log = &maskedLines{w: r.EgressLog, m: r.Masker}
 	}
-	w.proxy = r.NewProxy(egress.Policy{Allow: allow, Deny: deny, Audit: s.EgressMode == ModeAudit}, ledger)
+	w.proxy = r.NewProxy(policy, ledger)
 	w.proxy.MaxBytes = s.EgressMaxBytes
 	return w, nil
 }
@@ -87,16 +97,18 @@ func (l *maskedLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// attach tells the box of the way out.
-func (w *way) attach(j *box.Job) {
-	j.Proxy, j.Forwards, j.ExpectDenied = w.proxy, w.forwards, w.expected
+// show tells the box's spec where the way out is. A nil way is nowhere.
+func (w *way) show(b *box.Spec) {
+	if w == nil {
+		return
+	}
 	for _, f := range w.forwards {
-		j.Spec.Listen = append(j.Spec.Listen, f.Listen)
-		if f.NeedsAddr && !slices.Contains(j.Spec.Addrs, f.Listen.Addr()) {
-			j.Spec.Addrs = append(j.Spec.Addrs, f.Listen.Addr())
+		b.Listen = append(b.Listen, f.Listen)
+		if f.NeedsAddr && !slices.Contains(b.Addrs, f.Listen.Addr()) {
+			b.Addrs = append(b.Addrs, f.Listen.Addr())
 		}
 	}
-	j.Spec.Hosts = egress.HostsLines(w.forwards)
+	b.Hosts = egress.HostsLines(w.forwards)
 }
 
 // report writes down whom the step talked to, and what its list should be.
