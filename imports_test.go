@@ -45,7 +45,7 @@ var mayImport = map[string]string{
 	"test/egress":     "",
 	"internal/bench":  "",
 	// For tests. The probe runs in boxes and must need nothing.
-	"internal/boxtest":              "box boxtest/need boxtest/probe egress idmap limits rootfs seccomp workspace",
+	"internal/boxtest":              "box boxinit boxtest/need boxtest/probe egress idmap limits rootfs seccomp workspace",
 	"internal/boxtest/need":         "",
 	"internal/boxtest/probe":        "",
 	"internal/gha/ghatest":          "",

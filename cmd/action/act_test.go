@@ -92,7 +92,7 @@ runs:
 
 func (w workflow) run(t *testing.T, act string) job {
 	t.Helper()
-	dir, root := openDir(t), moduleRoot(t)
+	dir, root := boxtest.OpenDir(t), moduleRoot(t)
 	write := func(name, text string, mode os.FileMode) {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode)); err != nil {

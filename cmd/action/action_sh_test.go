@@ -35,7 +35,7 @@ type script struct {
 
 func (s script) run(t *testing.T) (code, pid int, out string) {
 	t.Helper()
-	dir := openDir(t)
+	dir := boxtest.OpenDir(t)
 	write := func(name, text string) {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
@@ -143,7 +143,7 @@ func TestActionScript(t *testing.T) {
 // in a scope of it, where caps can be enforced. Root does not need one.
 func TestActionScriptTakesAScope(t *testing.T) {
 	boxtest.Need(t, "root") // to be two accounts
-	run := openDir(t)
+	run := boxtest.OpenDir(t)
 	if err := os.MkdirAll(filepath.Join(run, "systemd"), 0o755); err != nil {
 		t.Fatal(err)
 	}

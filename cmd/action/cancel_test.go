@@ -42,7 +42,7 @@ func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 // prepare makes the folders of a run and its command.
 func prepare(t *testing.T, engine, stepsFile string) *running {
 	t.Helper()
-	r := &running{t: t, dir: openDir(t)}
+	r := &running{t: t, dir: boxtest.OpenDir(t)}
 	ws := filepath.Join(r.dir, "ws")
 	if err := os.Mkdir(ws, 0o755); err != nil {
 		t.Fatal(err)

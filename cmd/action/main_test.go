@@ -10,7 +10,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
@@ -23,13 +22,10 @@ func TestMain(m *testing.M) {
 	switch {
 	case native.IsChild(os.Args):
 		native.Child(os.Args)
-	case boxinit.IsChild(os.Args):
-		boxinit.Main(os.Args)
 	case kern.IsLauncher(os.Args):
 		kern.Launch()
-	case boxtest.IsChild(os.Args):
-		boxtest.Child(os.Args)
 	}
+	boxtest.Become(os.Args)
 	testscript.Main(m, map[string]func(){toolName: main})
 }
 
@@ -65,7 +61,7 @@ func scripts(t *testing.T, dir, engine string) {
 	testscript.Run(t, testscript.Params{
 		Dir: dir, RequireExplicitExec: true, RequireUniqueNames: true,
 		// Other users must get in, for the refused runs.
-		WorkdirRoot: openDir(t),
+		WorkdirRoot: boxtest.OpenDir(t),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "run": runCmd, "json": jsonCmd, "valid": validCmd, "commands": commandsCmd,
 			"variables": variablesCmd, "lines": linesCmd,
@@ -93,24 +89,6 @@ func scripts(t *testing.T, dir, engine string) {
 			return os.Chmod(e.WorkDir, 0o777)
 		},
 	})
-}
-
-// openDir is a folder that any user can enter, unlike t.TempDir.
-func openDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "untrusted-steps-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func moduleRoot(t testing.TB) string {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
@@ -18,13 +17,10 @@ func TestMain(m *testing.M) {
 	switch {
 	case native.IsChild(os.Args):
 		native.Child(os.Args)
-	case boxinit.IsChild(os.Args):
-		boxinit.Main(os.Args)
 	case kern.IsLauncher(os.Args):
 		kern.Launch()
-	case boxtest.IsChild(os.Args):
-		boxtest.Child(os.Args)
 	}
+	boxtest.Become(os.Args)
 	os.Exit(m.Run())
 }
 

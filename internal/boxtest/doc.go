@@ -12,9 +12,7 @@
 // in any other way is a bug in an engine.
 //
 //	func TestMain(m *testing.M) {
-//		if boxtest.IsChild(os.Args) {
-//			boxtest.Child(os.Args)
-//		}
+//		boxtest.Become(os.Args)
 //		...
 //	}
 //	func TestConformance(t *testing.T) { boxtest.Run(t, engine, boxtest.Options{}) }

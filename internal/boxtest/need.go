@@ -140,7 +140,7 @@ func inChild(name string) func() error {
 		case err != nil:
 			return err
 		case text != needDone:
-			return fmt.Errorf("boxtest: bug: TestMain of this package does not ask boxtest.IsChild (%q)", text)
+			return fmt.Errorf("boxtest: bug: TestMain of this package does not call boxtest.Become (%q)", text)
 		}
 		return nil
 	}

@@ -17,9 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if IsChild(os.Args) {
-		Child(os.Args)
-	}
+	Become(os.Args)
 	os.Exit(m.Run())
 }
 

@@ -57,7 +57,7 @@ var facts = []struct {
 
 // Run measures every fact of an engine's boxes: as the user we are and, where
 // that is root, once more as a normal user in a process of its own. The
-// package's TestMain has to ask IsChild first.
+// package's TestMain has to call Become first.
 func Run(t *testing.T, e box.Engine, o Options) {
 	if os.Getenv(roleVar) == roleParent {
 		parent(t, e)
@@ -79,7 +79,7 @@ func Run(t *testing.T, e box.Engine, o Options) {
 }
 
 func run(t *testing.T, e box.Engine) {
-	s := &suite{engine: e, differ: differences(e.Info().Name), dir: openDir(t), slots: make(chan struct{}, atOnce)}
+	s := &suite{engine: e, differ: differences(e.Info().Name), dir: OpenDir(t), slots: make(chan struct{}, atOnce)}
 	s.probe = program(t, s.dir)
 	t.Run("what the engine does not see is published", func(t *testing.T) {
 		for _, wrong := range unpublished(s.differ, e.Info()) {
@@ -108,8 +108,8 @@ func runID() string {
 	return hex.EncodeToString(b)
 }
 
-// openDir makes a folder that another user can enter, unlike t.TempDir.
-func openDir(t testing.TB) string {
+// OpenDir makes a folder that another user can enter, unlike t.TempDir.
+func OpenDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "boxtest-")
 	if err != nil {

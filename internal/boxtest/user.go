@@ -29,7 +29,7 @@ const (
 // runAsUser runs the suite in a process of a normal user, in a control group
 // that was given to that user, as sudo would give one.
 func runAsUser(t *testing.T) {
-	dir := openDir(t)
+	dir := OpenDir(t)
 	binary := filepath.Join(dir, "suite.test")
 	if err := copyProgram("/proc/self/exe", binary); err != nil {
 		t.Fatal(err)

@@ -17,22 +17,16 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
-	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 )
 
 // probeArg makes the test program do one thing in a box, without a shell.
 const probeArg = "kern-test-probe"
 
 func TestMain(m *testing.M) {
+	boxtest.Become(os.Args)
 	switch {
 	case IsLauncher(os.Args):
 		Launch()
-	case boxtest.IsChild(os.Args):
-		boxtest.Child(os.Args)
-	case boxinit.IsChild(os.Args):
-		boxinit.Main(os.Args)
-	case len(os.Args) == 2 && os.Args[1] == idmap.HoldArg:
-		idmap.Hold()
 	case len(os.Args) == 2 && os.Args[1] == "--version":
 		fmt.Println("kern v0.0.0-fake")
 		os.Exit(0)

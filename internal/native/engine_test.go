@@ -16,9 +16,7 @@ func TestMain(m *testing.M) {
 	if IsChild(os.Args) {
 		Child(os.Args)
 	}
-	if boxtest.IsChild(os.Args) {
-		boxtest.Child(os.Args)
-	}
+	boxtest.Become(os.Args)
 	os.Exit(m.Run())
 }
 

@@ -27,8 +27,23 @@ func newMachine(t testing.TB, name string) machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Through its encoding, as a box gets it.
-	if p, err = ParseProgram(p.Raw()); err != nil {
+	vm := loaded(t, p)
+	a, err := architectureOf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, rules, _, err := decide(a, testOptions, docker.DefaultProfile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return machine{t, vm, a, calls, rules}
+}
+
+// loaded is a program through its encoding, as a box gets it.
+func loaded(t testing.TB, p Program) *bpf.VM {
+	t.Helper()
+	p, err := ParseProgram(p.Raw())
+	if err != nil {
 		t.Fatal(err)
 	}
 	ins, ok := bpf.Disassemble(p.raw)
@@ -39,15 +54,7 @@ func newMachine(t testing.TB, name string) machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := architectureOf(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls, rules, _, err := decide(a, testOptions, docker.DefaultProfile())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return machine{t, vm, a, calls, rules}
+	return vm
 }
 
 // answer runs the filter. The machine of x/net reads words most significant

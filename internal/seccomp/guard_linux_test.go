@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,17 +17,7 @@ func guardMachine(t *testing.T, name string) (machine, map[uint32]rule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err = ParseProgram(p.Raw()); err != nil {
-		t.Fatal(err)
-	}
-	ins, ok := bpf.Disassemble(p.raw)
-	if !ok {
-		t.Fatal("the guard does not disassemble")
-	}
-	vm, err := bpf.NewVM(ins)
-	if err != nil {
-		t.Fatal(err)
-	}
+	vm := loaded(t, p)
 	a, err := architectureOf(name)
 	if err != nil {
 		t.Fatal(err)

@@ -56,35 +56,22 @@ func probeEnv(what, sigsys string) []string {
 // filtered runs a command under the filter, with a watcher as a host has it.
 func filtered(t testing.TB, s setting, argv ...string) seen {
 	t.Helper()
-	ours, theirs := socketPair(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self(t), argv...)
-	cmd.Env = append(append(os.Environ(), roleVar+"=install", "GODEBUG=asyncpreemptoff=1"), s.env...)
-	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Env = append(s.env, "GODEBUG=asyncpreemptoff=1")
 	cmd.SysProcAttr = s.attr
 	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	theirs.Close()
-	listener, err := receiveListener(ours)
-	if err != nil {
-		cmd.Process.Kill()
-		_ = cmd.Wait()
-		t.Fatalf("receive the listener: %v; %s", err, out.String())
-	}
+	listener, goOn := startFiltered(t, cmd)
 	w, err := NewWatcher(listener, WatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
 	start := time.Now()
-	if _, err := unix.Write(int(ours.Fd()), []byte{1}); err != nil {
-		t.Fatal(err)
-	}
+	goOn()
 	if s.during != nil {
 		s.during(w)
 	}
@@ -99,6 +86,31 @@ func filtered(t testing.TB, s setting, argv ...string) seen {
 	}
 	escapes, more := w.Escapes()
 	return seen{cmd.ProcessState.Sys().(syscall.WaitStatus), out.String(), escapes, more, took}
+}
+
+// startFiltered starts this program, which puts the filter on, hands the listener
+// over, and becomes its arguments when it is told to go on.
+func startFiltered(t testing.TB, cmd *exec.Cmd, files ...*os.File) (listener int, goOn func()) {
+	t.Helper()
+	ours, theirs := socketPair(t)
+	cmd.Env = append(append(os.Environ(), roleVar+"=install"), cmd.Env...)
+	cmd.ExtraFiles = append([]*os.File{theirs}, files...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	listener, err := receiveListener(ours)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		t.Fatalf("receive the listener: %v; %v", err, cmd.Stderr)
+	}
+	return listener, func() {
+		t.Helper()
+		if _, err := unix.Write(int(ours.Fd()), []byte{1}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func socketPair(t testing.TB) (ours, theirs *os.File) {
@@ -342,22 +354,13 @@ func TestAStormOfEscapesIsCountedAndBounded(t *testing.T) {
 }
 
 func TestAReportMadeBeforeAnybodyWatchesIsNotLost(t *testing.T) {
-	ours, theirs := socketPair(t)
 	cmd := exec.Command(self(t), self(t))
-	cmd.Env = append(append(os.Environ(), roleVar+"=install"), probeEnv("escape:mount", "")...)
-	cmd.ExtraFiles = []*os.File{theirs}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := receiveListener(ours)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.Write(int(ours.Fd()), []byte{1}); err != nil {
-		t.Fatal(err)
-	}
+	cmd.Env = probeEnv("escape:mount", "")
+	listener, goOn := startFiltered(t, cmd)
+	goOn()
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 	for n := 0; n == 0; {
+		var err error
 		if n, err = unix.Poll(fds, 5000); err != nil && err != unix.EINTR || err == nil && n == 0 {
 			t.Fatalf("no report came: %v", err)
 		}

@@ -125,7 +125,6 @@ type attacker struct {
 // attack starts the box, and the step in it for the first time.
 func attack(t *testing.T, perProcess int) *attacker {
 	t.Helper()
-	ours, theirs := socketPair(t)
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
 		if err != nil {
@@ -143,14 +142,11 @@ func attack(t *testing.T, perProcess int) *attacker {
 	inOut, in := pipe()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	cmd := exec.CommandContext(ctx, self(t), self(t))
-	cmd.Env = append(append(os.Environ(), roleVar+"=install", withdrawVar+"="+strconv.Itoa(perProcess)), probeEnv("hold", "")...)
-	cmd.ExtraFiles = []*os.File{theirs, triesIn}
+	cmd.Env = append(probeEnv("hold", ""), withdrawVar+"="+strconv.Itoa(perProcess))
 	cmd.Stdin, cmd.Stdout = inOut, outIn
 	var says bytes.Buffer
 	cmd.Stderr = &says
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	listener, goOn := startFiltered(t, cmd, triesIn)
 	t.Cleanup(func() {
 		in.Close()
 		defer cancel()
@@ -158,17 +154,10 @@ func attack(t *testing.T, perProcess int) *attacker {
 			t.Errorf("the box ended with %v; %s", err, says.String())
 		}
 	})
-	theirs.Close()
 	triesIn.Close()
 	outIn.Close()
 	inOut.Close()
-	listener, err := receiveListener(ours)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.Write(int(ours.Fd()), []byte{1}); err != nil {
-		t.Fatal(err)
-	}
+	goOn()
 	return &attacker{listener: listener, tries: triesFD, out: out, in: in}
 }
 

@@ -44,7 +44,7 @@ var labAddrs = []string{"10.77.0.5", "192.0.2.10", "198.51.100.66", "203.0.113.1
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	boxtest.Need(t, "root")
-	l := &lab{do: make(chan func()), dir: openDir(t)}
+	l := &lab{do: make(chan func()), dir: boxtest.OpenDir(t)}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with its namespaces

@@ -22,9 +22,7 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
-	if boxtest.IsChild(os.Args) {
-		boxtest.Child(os.Args)
-	}
+	boxtest.Become(os.Args)
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "untrusted-steps-egress-")
 		if err == nil {
@@ -161,7 +159,7 @@ const patience = 2 * time.Minute
 // start runs the program and reads its report.
 func start(t *testing.T, j job) *run {
 	t.Helper()
-	dir := openDir(t)
+	dir := boxtest.OpenDir(t)
 	r := &run{t: t, dir: dir, workspace: filepath.Join(dir, "workspace"), out: filepath.Join(dir, "out"), secret: j.secret}
 	file := filepath.Join(dir, "steps.yml")
 	if err := errors.Join(os.Mkdir(r.workspace, 0o755), os.Mkdir(r.out, 0o755), os.WriteFile(file, []byte(j.steps), 0o644)); err != nil {
@@ -208,24 +206,6 @@ func start(t *testing.T, j job) *run {
 		r.fatalf("read the report: %v", err)
 	}
 	return r
-}
-
-// openDir is a folder that any user can enter, unlike t.TempDir.
-func openDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "untrusted-steps-egress-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func glob(t testing.TB, pattern string) []string {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 )
 
 // sshOptions is how git and ssh are told of the test's keys; nothing in it is about
@@ -219,7 +221,7 @@ func TestANormalUsersStepReachesALowPort(t *testing.T) {
 // check runs `untrusted-steps check` on a text.
 func check(t *testing.T, text string) (out string, code int) {
 	t.Helper()
-	file := filepath.Join(openDir(t), "steps.yml")
+	file := filepath.Join(boxtest.OpenDir(t), "steps.yml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
