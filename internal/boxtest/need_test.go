@@ -1,6 +1,7 @@
 package boxtest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -39,14 +40,42 @@ func (r *recorder) Fatalf(format string, a ...any) {
 
 // askNeed runs Need on a test that is nobody's.
 func askNeed(t *testing.T, names ...string) string {
+	return said(t, func(t testing.TB) { Need(t, names...) })
+}
+
+func said(t *testing.T, ask func(testing.TB)) string {
 	r := &recorder{TB: t}
 	done := make(chan bool)
 	go func() {
 		defer close(done)
-		Need(r, names...)
+		ask(r)
 	}()
 	<-done
 	return r.said
+}
+
+// A test that tried the thing itself is judged as a probe is.
+func TestMet(t *testing.T) {
+	lacks := errors.New("none here")
+	for _, tc := range []struct {
+		sentence, require, name string
+		missing                 error
+		want                    string
+	}{
+		{"nothing missing lets the test run", "act", "act", nil, ""},
+		{"something missing skips it, with why", "", "act", lacks, "skip: needs act: none here"},
+		{"something missing that is required fails it", "root,act", "act", lacks, "fatal: BOX_REQUIRE requires act, which this host lacks: none here"},
+		{"a name of two words can be required", "root,change times,act", "change times", lacks, "fatal: BOX_REQUIRE requires change times"},
+		{"a name that nobody knows fails it, even with nothing missing", "", "magic", nil, `fatal: no need is called "magic"`},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			t.Setenv(need.Require, tc.require)
+			got := said(t, func(t testing.TB) { need.Met(t, tc.name, tc.missing) })
+			if !strings.HasPrefix(got, tc.want) || tc.want == "" && got != "" {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
 }
 
 func TestNeed(t *testing.T) {

@@ -61,16 +61,6 @@ func Root(t testing.TB) {
 	Met(t, "root", root())
 }
 
-// NormalUser is met where they do not.
-func NormalUser(t testing.TB) {
-	t.Helper()
-	var missing error
-	if root() == nil {
-		missing = fmt.Errorf("we are root")
-	}
-	Met(t, "normal user", missing)
-}
-
 func root() error {
 	if uid := os.Geteuid(); uid != 0 {
 		return fmt.Errorf("we are user %d", uid)
