@@ -24,26 +24,41 @@ func judge(list []mountPoint) error {
 			unix.Close(fd)
 		}
 	}()
-	for _, p := range list {
-		root, ok := roots[p.In.Path]
-		if !ok {
-			var err error
-			root, err = unix.Openat2(unix.AT_FDCWD, p.In.Path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve(p.In)})
-			if err != nil {
-				return &box.StartupError{Why: fmt.Sprintf("%s: cannot look at %s: %v", p.Key, p.In.Path, err)}
-			}
-			roots[p.In.Path] = root
+	open := func(path string, how uint64) (int, error) {
+		if fd, ok := roots[path]; ok {
+			return fd, nil
 		}
-		if why := look(root, p); why != "" {
+		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: how})
+		if err == nil {
+			roots[path] = fd
+		}
+		return fd, err
+	}
+	for _, p := range list {
+		var why string
+		for _, path := range p.In.shown() {
+			root, err := open(path, resolve(p.In))
+			if err != nil {
+				return &box.StartupError{Why: fmt.Sprintf("%s: cannot look at %s: %v", p.Key, path, err)}
+			}
+			// An overlay shows the first layer that has something there.
+			if why = look(root, p); why != missing {
+				break
+			}
+		}
+		if why != "" {
 			wanted := "a file"
 			if p.Dir {
 				wanted = "a folder"
 			}
-			return &box.StartupError{Why: fmt.Sprintf("%s: %s %s (in %s); %s is needed there", p.Key, p.Target, why, p.In.Path, wanted)}
+			return &box.StartupError{Why: fmt.Sprintf("%s: %s %s (in %s); %s is needed there", p.Key, p.Target, why, p.In.shown()[0], wanted)}
 		}
 	}
 	return nil
 }
+
+// missing is what look says of a place that is not there.
+const missing = "does not exist"
 
 // look says what is wrong with a place.
 func look(root int, p mountPoint) string {
@@ -55,7 +70,7 @@ func look(root int, p mountPoint) string {
 	case err == unix.ENOENT && p.Missing:
 		return ""
 	case err == unix.ENOENT:
-		return "does not exist"
+		return missing
 	case err == unix.ELOOP:
 		return "has a link in its path"
 	case err == unix.ENOTDIR:

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/overlay"
 )
 
 // launcherArg is the only argument of this program as a launcher.
@@ -48,10 +50,7 @@ func launch() error {
 	if err != nil {
 		return err
 	}
-	trees := 0
-	if o.Stage != nil {
-		trees = len(o.Stage.Trees)
-	}
+	trees := o.Stage.descriptors()
 	// kern gets two pipes and nothing else: not what leaked from whoever
 	// started us, not the trees, not its own program.
 	for fd := orderFD; fd <= lastFD+trees; fd++ {
@@ -73,7 +72,7 @@ func launch() error {
 		if err := o.Stage.build(); err != nil {
 			return err
 		}
-		if err := become(o.Stage.UID, o.Stage.GID); err != nil {
+		if err := become(*o.Stage); err != nil {
 			return err
 		}
 	} else if os.Geteuid() == 0 {
@@ -111,6 +110,20 @@ func (s stage) build() error {
 	} else if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("open /sys/fs/cgroup: %w", err)
 	}
+	proc := -1
+	if s.Own {
+		// A proc of the host's own processes can be shown here, and no other one
+		// mounted: it is what kern finds where it runs without a stage, too.
+		fd, err := cloneTree("/proc", 0)
+		if err != nil {
+			return fmt.Errorf("open /proc: %w", err)
+		}
+		proc = fd
+	}
+	trees, err := s.open()
+	if err != nil {
+		return err
+	}
 	base, err := cover()
 	if err != nil {
 		return err
@@ -120,16 +133,24 @@ func (s stage) build() error {
 	for _, d := range devices {
 		p.Empty = append(p.Empty, "dev/"+d)
 	}
-	if err := p.make(base, func(dir string) error { return os.Chown(dir, s.UID, s.GID) }); err != nil {
+	private := func(dir string) error { return os.Chown(dir, s.UID, s.GID) }
+	if s.Own {
+		private = func(string) error { return nil } // it is made by that id
+	}
+	if err := p.make(base, private); err != nil {
 		return fmt.Errorf("make the stage: %w", err)
 	}
-	if err := unix.Mount("proc", filepath.Join(base, "proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if s.Own {
+		open["proc"] = proc
+	} else if err := unix.Mount("proc", filepath.Join(base, "proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount proc on the stage: %w", err)
 	}
-	for i, at := range s.Trees {
-		if err := attach(lastFD+1+i, filepath.Join(base, at)); err != nil {
+	for _, t := range s.Trees {
+		n := 1 + t.Lower
+		if err := t.put(base, trees[:n]); err != nil {
 			return err
 		}
+		trees = trees[n:]
 	}
 	for at, fd := range open {
 		if err := attach(fd, filepath.Join(base, at)); err != nil {
@@ -147,6 +168,75 @@ func (s stage) build() error {
 	}
 	return nil
 }
+
+// open gives the mounts of the trees: those that came along, or the host's own.
+func (s stage) open() (trees []int, err error) {
+	if s.descriptors() > 0 {
+		for i := range s.layers() {
+			trees = append(trees, lastFD+1+i)
+		}
+		return trees, nil
+	}
+	if len(s.Open) != s.layers() {
+		return nil, errors.New("bug: the order names other sources than places for them")
+	}
+	for _, o := range s.Open {
+		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+		if !o.Links {
+			how.Resolve = unix.RESOLVE_NO_SYMLINKS
+		}
+		at, err := unix.Openat2(unix.AT_FDCWD, o.Path, &how)
+		if err != nil {
+			return nil, fmt.Errorf("open %s for the box: %w", o.Path, err)
+		}
+		fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
+		unix.Close(at)
+		if err == nil {
+			err = dress(fd, o.ReadOnly)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open %s for the box: %w", o.Path, err)
+		}
+		trees = append(trees, fd)
+	}
+	return trees, nil
+}
+
+// dress gives a detached mount the attributes it has in every box.
+func dress(fd int, readOnly bool) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if readOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+		return fmt.Errorf("set attributes: %w", err)
+	}
+	return nil
+}
+
+// put puts a source in its place on the stage.
+func (t tree) put(base string, trees []int) error {
+	at := filepath.Join(base, t.At)
+	if t.Lower == 0 {
+		return attach(trees[0], at)
+	}
+	fd, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the workspace's place: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := overlay.Mount(fd, trees); err != nil {
+		return fmt.Errorf("%s: %w", overlayFailed, err)
+	}
+	for _, tree := range trees {
+		unix.Close(tree)
+	}
+	return nil
+}
+
+// overlayFailed begins the launcher's words where the host does not let it mount
+// the workspace. They are ours: kern has not been started by then.
+const overlayFailed = "the workspace cannot be an overlay here"
 
 // cover mounts the stage. Where does not matter.
 func cover() (string, error) {
@@ -184,9 +274,13 @@ func attach(tree int, at string) error {
 }
 
 // become gives up root for good, in every thread and in every id.
-func become(uid, gid int) error {
-	if err := syscall.Setgroups(nil); err != nil {
-		return fmt.Errorf("drop groups: %w", err)
+func become(s stage) error {
+	uid, gid := s.UID, s.GID
+	// In a user namespace of ours groups were dropped, or can never be, before.
+	if !s.Own {
+		if err := syscall.Setgroups(nil); err != nil {
+			return fmt.Errorf("drop groups: %w", err)
+		}
 	}
 	if err := syscall.Setresgid(gid, gid, gid); err != nil {
 		return fmt.Errorf("become group %d: %w", gid, err)

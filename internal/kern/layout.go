@@ -34,6 +34,30 @@ type source struct {
 	// Named is the key of the step that names it; a missing source is then the
 	// step's doing.
 	Named string
+	// Lower makes it an overlay: these layers, the top one first, below what is
+	// written to Path. Tree may give Path as a mount of its own.
+	Lower []string
+	Tree  func() (int, error)
+}
+
+// shown are the folders that a source's content is found in, the first one first.
+// What an overlay writes to is empty when a box is built.
+func (s source) shown() []string {
+	if len(s.Lower) > 0 {
+		return s.Lower
+	}
+	return []string{s.Path}
+}
+
+// opened are the folders and files of the host that a source is made of: an
+// overlay's layers come first, and last what is written.
+func (s source) opened() []source {
+	var list []source
+	for _, dir := range s.Lower {
+		list = append(list, source{Path: dir, ReadOnly: true, Mapped: s.Mapped, Dir: true})
+	}
+	s.Lower = nil
+	return append(list, s)
 }
 
 // hostFile says what a path on the host is.
@@ -80,7 +104,11 @@ func sources(s box.Spec, v rootfs.View, host hostFile) ([]source, error) {
 			}
 		}
 	}
-	if err := add(source{Path: s.Workspace, Target: box.WorkspaceTarget, Mapped: true}); err != nil {
+	ws := source{Path: s.Workspace, Target: box.WorkspaceTarget, Mapped: true}
+	if o := s.Overlay; o != nil {
+		ws.Path, ws.Lower, ws.Tree = o.Base, o.Lower, o.Tree
+	}
+	if err := add(ws); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	// An outer mount goes first, or it would hide the inner one.
@@ -101,7 +129,7 @@ type layout struct {
 	Paths Paths
 	// Trees says where each source goes on the stage, in their order, then the
 	// step folder, then our own program. Nil where there is no stage.
-	Trees []string
+	Trees []tree
 }
 
 // lay arranges a box below base. On a stage base is "/" and kern sees the
@@ -121,7 +149,7 @@ func lay(s box.Spec, v rootfs.View, list []source, base, step, self string, stag
 		} else {
 			l.Parts.spot(t, src.Dir)
 		}
-		l.Trees = append(l.Trees, t)
+		l.Trees = append(l.Trees, tree{At: t, Lower: len(src.Lower)})
 		return "/" + t
 	}
 	for i, src := range list {
@@ -140,7 +168,7 @@ func lay(s box.Spec, v rootfs.View, list []source, base, step, self string, stag
 	if staged {
 		l.Parts.spot(treeName+"/step", true)
 		l.Parts.spot(treeName+"/init", false)
-		l.Trees = append(l.Trees, treeName+"/step", treeName+"/init")
+		l.Trees = append(l.Trees, tree{At: treeName + "/step"}, tree{At: treeName + "/init"})
 		l.Paths.Step, l.Paths.Init = "/"+treeName+"/step", "/"+treeName+"/init"
 	}
 	if s.Root.Kind == box.RootDir {

@@ -68,7 +68,7 @@ func TestSourcesAndLayout(t *testing.T) {
 				},
 				Mounts: []box.Mount{{Source: "/t/4", Target: "/workspace/data", ReadOnly: true}},
 			},
-			Trees: []string{"t/0", "t/1", "t/2", "t/3", "t/4", "t/step", "t/init"},
+			Trees: []tree{{At: "t/0"}, {At: "t/1"}, {At: "t/2"}, {At: "t/3"}, {At: "t/4"}, {At: "t/step"}, {At: "t/init"}},
 		}
 		if d := cmp.Diff(want, l); d != "" {
 			t.Error(d)
@@ -118,7 +118,7 @@ func TestSourcesAndLayout(t *testing.T) {
 		if d := cmp.Diff([]box.Mount{{Source: "/tmp/x/f/hosts", Target: "/etc/hosts", ReadOnly: true}}, l.Paths.Binds); d != "" {
 			t.Error(d)
 		}
-		if staged := lay(s, view, list, "/", "/s", "/self", true); staged.Paths.Rootfs != "/r" || staged.Trees[0] != "r" {
+		if staged := lay(s, view, list, "/", "/s", "/self", true); staged.Paths.Rootfs != "/r" || staged.Trees[0] != (tree{At: "r"}) {
 			t.Errorf("staged layout %+v", staged)
 		}
 	})

@@ -22,13 +22,50 @@ type order struct {
 	Stage *stage `json:"stage,omitempty"`
 }
 
-// stage is the file system that kern is started in when we are root: nothing
-// but what the box is made of.
+// stage is the file system that kern is started in: nothing but what the box is
+// made of.
 type stage struct {
-	UID   int      `json:"uid"` // never 0
-	GID   int      `json:"gid"`
-	Trees []string `json:"trees"` // where each descriptor that came along goes
-	Parts parts    `json:"parts"`
+	UID   int    `json:"uid"` // never 0
+	GID   int    `json:"gid"`
+	Trees []tree `json:"trees"`
+	Parts parts  `json:"parts"`
+	// Own: the launcher is in a user namespace of its own, as a workspace that is
+	// an overlay needs it. It is UID already, and has every capability there.
+	Own bool `json:"own,omitempty"`
+	// Open is what the launcher opens itself, in the order of the descriptors
+	// that root would have sent along.
+	Open []opening `json:"open,omitempty"`
+}
+
+// tree is a place on the stage and how many descriptors it takes: one, or an
+// overlay's layers and then one.
+type tree struct {
+	At    string `json:"at"`
+	Lower int    `json:"lower,omitempty"`
+}
+
+// opening is a folder or file of the host to be shown.
+type opening struct {
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+	Links    bool   `json:"links,omitempty"` // links in its path are the host's own
+}
+
+// descriptors is how many come along with the order.
+func (s *stage) descriptors() int {
+	if s == nil || len(s.Open) > 0 {
+		return 0
+	}
+	return s.layers()
+}
+
+// layers is how many mounts the trees are made of.
+func (s *stage) layers() int {
+	n := 0
+	for _, t := range s.Trees {
+		n += 1 + t.Lower
+	}
+	return n
 }
 
 // parts are folders, links and files to be made below some folder, which an

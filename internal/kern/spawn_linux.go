@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 )
 
 const (
@@ -55,7 +56,7 @@ type running struct {
 
 // spawn starts a launcher. It has done nothing yet when spawn returns: it waits
 // for the order.
-func spawn(bin *binary, trees []*os.File, staged bool, p box.Placement) (*running, error) {
+func spawn(bin *binary, trees []*os.File, on *stage, p box.Placement) (*running, error) {
 	k := &running{first: -1, gone: make(chan struct{}), ended: make(chan box.ProcessEnd, 1), words: words{left: maxWords}}
 	var pipes [3][2]*os.File // order, started, alive
 	shut := func() {
@@ -76,7 +77,11 @@ func spawn(bin *binary, trees []*os.File, staged bool, p box.Placement) (*runnin
 		pipes[i] = [2]*os.File{r, w}
 	}
 	attr := &syscall.SysProcAttr{Setsid: true}
-	if staged {
+	switch {
+	case on == nil:
+	case on.Own:
+		ownNamespace(attr, on)
+	default:
 		attr.Cloneflags = unix.CLONE_NEWNS
 	}
 	if fd := p.CgroupFD(); fd >= 0 {
@@ -102,6 +107,29 @@ func spawn(bin *binary, trees []*os.File, staged bool, p box.Placement) (*runnin
 	k.tell = pipes[0][1]
 	return k, nil
 }
+
+// ownNamespace puts the launcher into a user namespace in which it is the id that
+// kern runs as, and has every capability until it becomes kern. A mount in it
+// belongs to that id and to nobody of the host: to mount the workspace as the
+// host's root would give an overlay whose every access is root's.
+func ownNamespace(attr *syscall.SysProcAttr, on *stage) {
+	host := idmap.Ids{UID: os.Geteuid(), GID: os.Getegid()}
+	if idmap.Needed() {
+		host = idmap.Box
+	}
+	attr.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: on.UID, HostID: host.UID, Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: on.GID, HostID: host.GID, Size: 1}}
+	attr.GidMappingsEnableSetgroups = idmap.Needed()
+	attr.Credential = &syscall.Credential{Uid: uint32(on.UID), Gid: uint32(on.GID), NoSetGroups: !idmap.Needed()}
+	// Not being root there, it would lose them at its exec. Becoming kern, it does.
+	for c := range uintptr(lastCap + 1) {
+		attr.AmbientCaps = append(attr.AmbientCaps, c)
+	}
+}
+
+// lastCap is the highest capability of Linux 5.9 and later (CHECKPOINT_RESTORE).
+const lastCap = 40
 
 // wait starts the launcher and sees it to its end, on one thread that stays:
 // kern asks the kernel to end it when the thread that started it does, and the

@@ -54,9 +54,10 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	if err := judge(mountPoints(s, list)); err != nil {
 		return nil, err
 	}
-	staged := idmap.Needed()
+	root := idmap.Needed()
+	staged := root || s.Overlay != nil
 	id := idmap.Ids{UID: os.Geteuid(), GID: os.Getegid()}
-	if staged {
+	if root {
 		id = idmap.Box
 	}
 	f, err := makeFolder(e.opts.Temp, id, s.Script)
@@ -67,11 +68,13 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 		return nil, errors.Join(err, f.remove())
 	}
 	self, base := e.program(), "/"
-	if !staged {
-		// kern walks the path itself, and must end at a file that has one.
+	if !root {
+		// Whoever walks the path must end at a file that has one.
 		if self, err = filepath.EvalSymlinks(self); err != nil {
 			return fail(fmt.Errorf("find this program's own file: %w", err))
 		}
+	}
+	if !staged {
 		base = f.dir
 	}
 	l := lay(s, view, list, base, f.step(), self, staged)
@@ -90,10 +93,20 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 		}
 	}()
 	if staged {
-		o.Stage = &stage{UID: id.UID, GID: id.GID, Trees: l.Trees, Parts: l.Parts}
+		o.Stage = &stage{UID: id.UID, GID: id.GID, Trees: l.Trees, Parts: l.Parts, Own: s.Overlay != nil}
+	}
+	switch {
+	case root:
 		if trees, err = e.openTrees(list, f.step(), self); err != nil {
 			return fail(err)
 		}
+	case staged:
+		for _, src := range onStage(list, f.step(), source{Path: self, ReadOnly: true}) {
+			o.Stage.Open = append(o.Stage.Open, opening{Path: src.Path, ReadOnly: src.ReadOnly, Links: resolve(src) == 0})
+		}
+	}
+	if staged {
+		// The launcher makes the parts.
 	} else if err := l.Parts.make(f.dir, func(string) error { return nil }); err != nil {
 		return fail(fmt.Errorf("make the box's folder: %w", err))
 	}
@@ -104,7 +117,7 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	defer listener.Close()
 	var k *running
 	err = p.Born(func() (err error) {
-		k, err = spawn(bin, trees, staged, p)
+		k, err = spawn(bin, trees, o.Stage, p)
 		return err
 	})
 	if err != nil {
@@ -176,8 +189,7 @@ func (e *Engine) openTrees(list []source, step, self string) (trees []*os.File, 
 	if st, err := os.Stat(self); err != nil || st.Mode()&0o005 != 0o005 {
 		program.Mapped = true // the box's id could not run it otherwise
 	}
-	all := append(append([]source{}, list...), source{Path: step, ReadOnly: true}, program)
-	for _, src := range all {
+	for _, src := range onStage(list, step, program) {
 		t, err := e.openTree(src)
 		if err != nil {
 			if src.Named != "" {
@@ -190,7 +202,22 @@ func (e *Engine) openTrees(list []source, step, self string) (trees []*os.File, 
 	return trees, nil
 }
 
+// onStage is all that goes onto a stage, in the order of its trees.
+func onStage(list []source, step string, program source) (all []source) {
+	for _, src := range list {
+		all = append(all, src.opened()...)
+	}
+	return append(all, source{Path: step, ReadOnly: true}, program)
+}
+
 func (e *Engine) openTree(src source) (*os.File, error) {
+	if src.Tree != nil {
+		fd, err := src.Tree()
+		if err != nil {
+			return nil, err
+		}
+		return e.dressed(fd, src)
+	}
 	at, err := unix.Openat2(unix.AT_FDCWD, src.Path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve(src)})
 	if err != nil {
 		return nil, err
@@ -200,19 +227,25 @@ func (e *Engine) openTree(src source) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	return e.dressed(fd, src)
+}
+
+// dressed gives a source's mount the attributes and the owner it has in the box.
+func (e *Engine) dressed(fd int, src source) (*os.File, error) {
 	t := os.NewFile(uintptr(fd), src.Path)
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
-	if src.ReadOnly {
-		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
-	}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+	if err := dress(fd, src.ReadOnly); err != nil {
 		t.Close()
-		return nil, fmt.Errorf("set attributes: %w", err)
+		return nil, err
 	}
 	if !src.Mapped {
 		return t, nil
 	}
-	userns, err := e.mapper.For(src.Path)
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	userns := -1
+	if err == nil {
+		userns, err = e.mapper.Owner(idmap.Ids{UID: int(st.Uid), GID: int(st.Gid)})
+	}
 	if err == nil {
 		err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)})
 	}
@@ -226,7 +259,7 @@ func (e *Engine) openTree(src source) (*os.File, error) {
 // resolve says how a source's path may be walked. What a step names was a real
 // path when it was checked; a link in it now was put there since.
 func resolve(src source) uint64 {
-	if src.Named != "" {
+	if src.Named != "" || src.Target == box.WorkspaceTarget {
 		return unix.RESOLVE_NO_SYMLINKS
 	}
 	return 0
