@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/registry"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -142,6 +143,10 @@ func (a *app) loadOptions(o *options) steps.Options {
 	lo := steps.Options{
 		Workspace: o.workspace, Home: a.getenv("HOME"), HostEnv: a.lookupEnv, XDG: map[string]string{},
 		BareList: o.file == "",
+	}
+	cwd, err := os.Getwd()
+	if err == nil && a.environ != nil {
+		lo.HostPreset = registry.NewReader(a.environ(), o.workspace, cwd).Preset
 	}
 	for _, n := range []string{"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
 		lo.XDG[n] = a.getenv(n)

@@ -30,7 +30,7 @@ func main() {
 	if kern.IsLauncher(os.Args) {
 		kern.Launch()
 	}
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ}
 	os.Exit(a.main(os.Args[1:]))
 }
 
@@ -40,6 +40,7 @@ type app struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	lookupEnv      func(string) (string, bool)
+	environ        func() []string // nil: no presets of this machine
 }
 
 // verb is one word of the command line.

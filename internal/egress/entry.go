@@ -2,6 +2,7 @@ package egress
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,8 +45,11 @@ func ParseEntryIn(presets []Preset, e Entry) ([]Rule, error) {
 // ParseDeny reads a rule of egressDeny or expectDenied, or a preset. What
 // refuses may be as wide as it likes, needs no markers, may be a bare address,
 // and covers every port if it names none.
-func ParseDeny(s string) ([]Rule, error) {
-	return latitude{refusal: true}.expand(Presets(), s)
+func ParseDeny(s string) ([]Rule, error) { return ParseDenyIn(Presets(), s) }
+
+// ParseDenyIn is ParseDeny with the given presets.
+func ParseDenyIn(presets []Preset, s string) ([]Rule, error) {
+	return latitude{refusal: true}.expand(presets, s)
 }
 
 func (l latitude) expand(presets []Preset, s string) ([]Rule, error) {
@@ -72,9 +76,13 @@ func (l latitude) expand(presets []Preset, s string) ([]Rule, error) {
 		}
 		return rules, nil
 	}
-	names := make([]string, 0, len(presets))
-	for _, p := range presets {
+	if HostPreset(s) != "" {
+		return nil, fmt.Errorf("egress rule %q: stands for what this machine's clients are set up for, and nobody has read that; name the hosts instead", shown(s))
+	}
+	var names []string
+	for _, p := range append(Presets(), HostPresets()...) {
 		names = append(names, p.Name)
 	}
+	slices.Sort(names)
 	return nil, fmt.Errorf("egress rule %q: there is no such preset; there are %s. Name the hosts instead", shown(s), strings.Join(names, ", "))
 }

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -72,6 +73,18 @@ func TestMarkersLetAnEntrySayMore(t *testing.T) {
 	}
 }
 
+func TestTheDocumentNamesEveryPreset(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/egress.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(Presets(), HostPresets()...) {
+		if !strings.Contains(string(doc), "`"+p.Name+"`") {
+			t.Errorf("docs/egress.md does not name preset %s", p.Name)
+		}
+	}
+}
+
 func TestAWildcardOfAnyDepthNeverCoversTheBareName(t *testing.T) {
 	p := Policy{Allow: rules(t, "**.wild.test")}
 	for host, want := range map[string]bool{
@@ -110,13 +123,23 @@ func TestAPresetIsExactRulesThatRememberIt(t *testing.T) {
 		t.Errorf("a rule of its own comes from preset %q", r.Preset())
 	}
 	// One's own list, as a new line in the file would be.
-	mine := []Preset{{"mine", "a test", []string{"a.example.com", "*.b.example.com"}}}
+	mine := []Preset{{Name: "mine", Doc: "a test", Rules: []string{"a.example.com", "*.b.example.com"}}}
 	if got, err := ParseEntryIn(mine, Entry{To: "preset:mine"}); err != nil || len(got) != 2 {
 		t.Errorf("preset:mine: %v, %v", got, err)
 	}
+	// What stands for the machine's own set-up is refused by name until read.
+	for _, p := range HostPresets() {
+		if _, err := ParseEntry(Entry{To: "preset:" + p.Name}); err == nil || !strings.Contains(err.Error(), "nobody has read that") || len(p.Rules) > 0 || p.Doc == "" {
+			t.Errorf("preset:%s, unread, with the rules %v: %v", p.Name, p.Rules, err)
+		}
+		read := []Preset{{Name: p.Name, Rules: []string{"mirror.example.com:8443"}}}
+		if got, err := ParseDenyIn(read, "preset:"+p.Name); err != nil || len(got) != 1 || got[0].String() != "mirror.example.com:8443" {
+			t.Errorf("preset:%s, read: %v, %v", p.Name, got, err)
+		}
+	}
 	// A preset gives nobody what an entry could not have.
 	for _, bad := range []string{"*.com", "tcp://10.0.0.5:22", "preset:mine", "metadata.google.internal"} {
-		if got, err := ParseEntryIn([]Preset{{"bad", "", []string{bad}}}, Entry{To: "preset:bad"}); err == nil {
+		if got, err := ParseEntryIn([]Preset{{Name: "bad", Rules: []string{bad}}}, Entry{To: "preset:bad"}); err == nil {
 			t.Errorf("a preset with %q gave %v", bad, got)
 		}
 	}

@@ -73,10 +73,10 @@ func Proposal(records []Record) []string {
 }
 
 // Unused gives, as written, the entries of a list that no request needed.
-func Unused(allow []Entry, records []Record) []string {
+func Unused(presets []Preset, allow []Entry, records []Record) []string {
 	var out []string
 	for _, e := range allow {
-		rules, err := ParseEntry(e)
+		rules, err := ParseEntryIn(presets, e)
 		if err == nil && !slices.ContainsFunc(rules, func(r Rule) bool { return slices.ContainsFunc(records, r.served) }) {
 			out = append(out, e.String())
 		}
@@ -95,10 +95,10 @@ type Finding struct {
 // port that was only used in plain, on port 80. A name that was only used on 443
 // is not one: everybody writes that. Nor are presets, whose width is their
 // purpose, nor entries nobody used, which Unused has.
-func TooWide(allow []Entry, records []Record) []Finding {
+func TooWide(presets []Preset, allow []Entry, records []Record) []Finding {
 	var out []Finding
 	for _, e := range allow {
-		rules, err := ParseEntry(e)
+		rules, err := ParseEntryIn(presets, e)
 		if err != nil || len(rules) != 1 || rules[0].preset != "" {
 			continue
 		}

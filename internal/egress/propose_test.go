@@ -67,7 +67,7 @@ func TestEntriesNobodyNeededAndEntriesTooWide(t *testing.T) {
 		records = append(records, seenAt(string(c)+".many.test", 443, "https"))
 	}
 	unused := []string{"unused.test", "tcp://idle.test:22", "preset:nuget", "denied.test"}
-	if diff := cmp.Diff(unused, Unused(allow, records)); diff != "" {
+	if diff := cmp.Diff(unused, Unused(Presets(), allow, records)); diff != "" {
 		t.Errorf("unused (-want +got):\n%s", diff)
 	}
 	wide := []Finding{
@@ -76,7 +76,7 @@ func TestEntriesNobodyNeededAndEntriesTooWide(t *testing.T) {
 		{"plain.test", []string{"plain.test:80"}},
 		{`{to: "*.corp.test", private: true}`, []string{`{to: "db.corp.test", private: true}`}},
 	}
-	if diff := cmp.Diff(wide, TooWide(allow, records)); diff != "" {
+	if diff := cmp.Diff(wide, TooWide(Presets(), allow, records)); diff != "" {
 		t.Errorf("too wide (-want +got):\n%s", diff)
 	}
 	// What is proposed is itself neither unused nor too wide.
@@ -86,7 +86,7 @@ func TestEntriesNobodyNeededAndEntriesTooWide(t *testing.T) {
 			again = append(again, Entry{To: text})
 		}
 	}
-	if u, f := Unused(again, records), TooWide(again, records); len(again) == 0 || len(u) != 0 || len(f) != 0 {
+	if u, f := Unused(Presets(), again, records), TooWide(Presets(), again, records); len(again) == 0 || len(u) != 0 || len(f) != 0 {
 		t.Errorf("of the proposal %v: unused %v, too wide %v", again, u, f)
 	}
 }

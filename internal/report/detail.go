@@ -203,6 +203,7 @@ func effects(s *steps.StepResult, l level) string {
 		list  []string
 	}{
 		{"egressAllow, as this step would need it", s.EgressProposal},
+		{"What presets stood for on this machine", presets(s.EgressPresets)},
 		{"Rules of egressAllow that nothing used", s.EgressUnused},
 		{"Rules of egressAllow that allow more than was used, and what was", tooWide(s.EgressTooWide)},
 		{"Said by the engine", lines(s.EngineNote)},
@@ -214,6 +215,20 @@ func effects(s *steps.StepResult, l level) string {
 	if n := max(s.FilesTotal, len(s.Files)); n > 0 {
 		files := worstFiles(s.Files, l.files)
 		out += "Changed files (" + became(s.Workspace) + ")\n\n" + rest(files, n)
+	}
+	return out
+}
+
+// presets gives the rules that were read from settings of this machine. What our
+// own lists hold is in our documents.
+func presets(list []steps.EgressPreset) []string {
+	var out []string
+	for _, p := range list {
+		for _, r := range p.Rules {
+			if r.From != "" {
+				out = append(out, "preset:"+p.Name+" "+r.Rule+" ("+r.From+")")
+			}
+		}
 	}
 	return out
 }

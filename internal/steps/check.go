@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 )
 
 // Options is what a steps file is checked against. Nothing else of the machine
@@ -33,6 +34,9 @@ type Options struct {
 	// Only names the ids to run; empty is all. What the chosen steps need of
 	// the others is dropped: who asks for one step gets one step.
 	Only []string
+	// HostPreset reads a preset that stands for what a package client of this
+	// machine is set up for. nil refuses those presets by name.
+	HostPreset func(name string) (egress.Preset, error)
 	// BareList lets the file be the list of steps alone, for text written in
 	// place of a file.
 	BareList bool
@@ -54,10 +58,13 @@ func Load(name string, src []byte, opt Options) (*Plan, error) {
 	if errs != nil && root.pos == (pos{}) {
 		return nil, errs.sorted() // there is no tree to look at
 	}
-	c := &checker{file: name, opt: opt, guard: NewGuard(opt), errs: errs, said: map[said]bool{}}
+	c := &checker{file: name, opt: opt, guard: NewGuard(opt), errs: errs, said: map[said]bool{}, read: map[string]readPreset{}}
 	list := c.document(root)
 	if len(c.errs) > 0 {
 		return nil, c.errs.sorted()
+	}
+	for _, s := range list {
+		s.presets = c.named(s)
 	}
 	plan := fill(name, list, opt)
 	return plan, nil
@@ -71,6 +78,7 @@ type checker struct {
 	errs  Errors
 	said  map[said]bool
 	asked int // how often meant looked
+	read  map[string]readPreset
 }
 
 type said struct {

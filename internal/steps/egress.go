@@ -29,7 +29,7 @@ func readEgressAllow(c *checker, k key, v value, s *step) {
 		if !ok {
 			return "", false
 		}
-		rules, err := egress.ParseEntry(e)
+		rules, err := c.parseEntry(e)
 		if err != nil {
 			c.wrong(item, "not an egress rule: "+inertWords(err.Error()), allowedRule)
 			return "", false
@@ -94,7 +94,7 @@ func (c *checker) refusals(k key, v value) []string {
 		if !ok {
 			return "", false
 		}
-		if _, err := egress.ParseDeny(text); err != nil {
+		if _, err := c.parseDeny(text); err != nil {
 			c.wrong(item, "not a rule: "+inertWords(err.Error()), "name, name:port, *.name, **.name, tcp://name:port, preset:NAME")
 			return "", false
 		}
@@ -125,7 +125,7 @@ func (c *checker) egressTogether(s *step) {
 			"on the host's own network nothing passes the proxy, so there is nothing to write down")
 	}
 	if v, ok := s.written["egressAllow"]; ok && !s.bad["egressAllow"] {
-		all, err := expand(s.EgressAllow)
+		all, err := expand(s.EgressAllow, c.parseEntry)
 		if err == nil {
 			_, err = egress.Forwards(all)
 		}
@@ -136,23 +136,10 @@ func (c *checker) egressTogether(s *step) {
 }
 
 // expand gives every single rule of a list.
-func expand(list []egress.Entry) ([]egress.Rule, error) {
+func expand[T any](list []T, parse func(T) ([]egress.Rule, error)) ([]egress.Rule, error) {
 	var out []egress.Rule
 	for _, e := range list {
-		rules, err := egress.ParseEntry(e)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, rules...)
-	}
-	return out, nil
-}
-
-// expandDeny gives every single rule of a list that refuses.
-func expandDeny(list []string) ([]egress.Rule, error) {
-	var out []egress.Rule
-	for _, text := range list {
-		rules, err := egress.ParseDeny(text)
+		rules, err := parse(e)
 		if err != nil {
 			return nil, err
 		}

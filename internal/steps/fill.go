@@ -29,7 +29,7 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 		ID: s.ID, Name: s.Name, Script: string(s.Run), Image: s.Image,
 		Env: own(s.Env), PassEnv: own(s.PassEnv), Workdir: s.Workdir,
 		MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits,
-		Network: s.Network, EgressAllow: own([]egress.Entry(s.EgressAllow)), EgressDeny: own(s.EgressDeny), EgressMode: s.EgressMode,
+		Network: s.Network, EgressAllow: own([]egress.Entry(s.EgressAllow)), EgressPresets: s.presets, EgressDeny: own(s.EgressDeny), EgressMode: s.EgressMode,
 		EgressMaxBytes: s.EgressMaxBytes, ExpectDenied: own(s.ExpectDenied), Needs: own(s.Needs), ContinueOnErr: s.ContinueOnError,
 		Tolerate: own(s.Tolerate), Expect: Expect(s.Expect), MaxOutput: s.MaxOutputBytes, TrackFiles: s.TrackFiles,
 		CapDrop: own(s.CapDrop), Profile: s.SecurityProfile, Mounts: own(s.Mounts), Line: s.at.line, Keys: s.keyAt,

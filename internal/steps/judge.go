@@ -21,6 +21,10 @@ func newStepResult(s PlanStep, info box.Info) *StepResult {
 	}
 	sr.Unobserved = append(sr.Unobserved, info.Unobserved...)
 	sr.EgressMode = s.EgressMode
+	for _, p := range s.EgressPresets {
+		p.Rules = own(p.Rules) // masked one by one later
+		sr.EgressPresets = append(sr.EgressPresets, p)
+	}
 	if s.Expect.Fault != "" || (s.Expect.ExitCode != nil && *s.Expect.ExitCode != 0) {
 		e := s.Expect
 		sr.Expected = &e
@@ -168,6 +172,11 @@ func mask(m *gha.Masker, sr *StepResult) {
 	}
 	for i := range sr.EgressProposal {
 		sr.EgressProposal[i] = m.Mask(sr.EgressProposal[i])
+	}
+	for _, p := range sr.EgressPresets {
+		for i := range p.Rules {
+			p.Rules[i].Rule, p.Rules[i].From = m.Mask(p.Rules[i].Rule), m.Mask(p.Rules[i].From)
+		}
 	}
 	for _, f := range sr.EgressTooWide {
 		for i := range f.Narrower {

@@ -260,7 +260,7 @@ func TestMaskLeavesOurOwnWords(t *testing.T) {
 		"Files.Change", "Files.Type", "Files.Mode", "Files.SHA256", "Workspace", "Violations.Type", "Limits.Enforced", "Limits.By",
 		"Signal", "Expected.Fault", "Unobserved", "Stdout.Path", "Stderr.Path", "Engine", "EngineVersion", "EngineDigest",
 		// Of the steps file, whose writer names the secret.
-		"ID", "Name", "Egress.Rule", "EgressUnused", "EgressTooWide.Rule", "PassedEnv",
+		"ID", "Name", "Egress.Rule", "EgressUnused", "EgressTooWide.Rule", "EgressPresets.Name", "PassedEnv",
 		// Nothing fills it yet.
 		"Results",
 	}

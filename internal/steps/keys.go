@@ -83,6 +83,7 @@ type step struct {
 	Expect          expectation     `json:"expect,omitempty"`
 
 	rootDir string           // real path, for rootfs:
+	presets []EgressPreset   // that its rules name
 	at      pos              // of the step
 	keyAt   []KeyPlace       // where the step's own keys stand
 	written map[string]value // what is in force for a key, in the step or in defaults
@@ -173,7 +174,7 @@ var stepKeys = []key{
 	{name: "network", built: true, def: false, read: readNetwork,
 		doc: "true gives the step the host's own network, its loopback included. Exclusive with egressAllow. Default: false."},
 	{name: "egressAllow", built: true, def: []any{}, read: readEgressAllow,
-		doc: "Destinations the step may reach through the proxy: name, name:port, *.name (one label, not the bare name), **.name (any depth), tcp://name:port for what speaks no HTTP, preset:NAME; without a port, 80 and 443. {to: RULE, private: true} is for a target that is not a public address, {to: RULE, force: true} for a rule that covers more than anyone can oversee. Everything else is refused. Exclusive with network. Default: none."},
+		doc: "Destinations the step may reach through the proxy: name, name:port, *.name (one label, not the bare name), **.name (any depth), tcp://name:port for what speaks no HTTP, preset:NAME (a list of ours; npm, pypi, go, cargo, maven and debian: what that client is set up for on this machine; plan prints it); without a port, 80 and 443. {to: RULE, private: true} is for a target that is not a public address, {to: RULE, force: true} for a rule that covers more than anyone can oversee. Everything else is refused. Exclusive with network. Default: none."},
 	{name: "egressDeny", built: true, def: []any{}, read: readEgressDeny,
 		doc: "Rules that win over any allow. Default: none."},
 	{name: "egressMode", built: true, def: ModeEnforce, words: egressModes, read: readEgressMode,

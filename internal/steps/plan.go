@@ -35,7 +35,8 @@ type PlanStep struct {
 	TimeoutS       float64         `json:"timeoutS"`
 	RequireLimits  bool            `json:"requireLimits"`
 	Network        bool            `json:"network"`
-	EgressAllow    []egress.Entry  `json:"egressAllow"` // canonical rules
+	EgressAllow    []egress.Entry  `json:"egressAllow"`             // canonical rules
+	EgressPresets  []EgressPreset  `json:"egressPresets,omitempty"` // that the rules name
 	EgressDeny     []string        `json:"egressDeny"`
 	EgressMode     string          `json:"egressMode"`
 	EgressMaxBytes int64           `json:"egressMaxBytes"` // 0: no bound

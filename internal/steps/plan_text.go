@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
-	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 )
 
@@ -130,11 +129,7 @@ func (p *PlanStep) network() []string {
 	lines := []string{"only through the proxy, to"}
 	for _, e := range p.EgressAllow {
 		lines = append(lines, "- "+inert(e.String()))
-		if rules, err := egress.ParseEntry(e); err == nil && strings.HasPrefix(e.To, "preset:") {
-			for _, r := range rules {
-				lines = append(lines, "    "+inert(r.String()))
-			}
-		}
+		lines = append(lines, p.presetLines(e.To)...)
 	}
 	if p.EgressMaxBytes > 0 {
 		lines = append(lines, "up to "+size(p.EgressMaxBytes)+" in all")
@@ -145,10 +140,28 @@ func (p *PlanStep) network() []string {
 func (p *PlanStep) refusedLines() []string {
 	var lines []string
 	for _, r := range p.EgressDeny {
-		lines = append(lines, "never "+inert(r))
+		lines = append(append(lines, "never "+inert(r)), p.presetLines(r)...)
 	}
 	for _, r := range p.ExpectDenied {
-		lines = append(lines, "a refusal of "+inert(r)+" is expected")
+		lines = append(append(lines, "a refusal of "+inert(r)+" is expected"), p.presetLines(r)...)
+	}
+	return lines
+}
+
+// presetLines shows what a preset stands for, and which setting says so.
+func (p *PlanStep) presetLines(to string) []string {
+	var lines []string
+	for _, e := range p.EgressPresets {
+		if to != "preset:"+e.Name {
+			continue
+		}
+		for _, r := range e.Rules {
+			line := "    " + inert(r.Rule)
+			if r.From != "" {
+				line += "  (" + inert(r.From) + ")"
+			}
+			lines = append(lines, line)
+		}
 	}
 	return lines
 }

@@ -99,11 +99,13 @@ type StepResult struct {
 	EgressUnused   []string `json:"egressUnused"`
 	// EgressTooWide are rules that allow more than was used.
 	EgressTooWide []egress.Finding `json:"egressTooWide,omitempty"`
-	Results       []CellResult     `json:"results"`
-	Files         []FileChange     `json:"files"`
-	FilesTotal    int              `json:"filesTotal"`
-	Workspace     string           `json:"workspace" jsonschema:"enum=committed,enum=discarded,enum=kept,enum=unchanged"`
-	Violations    []Violation      `json:"violations"`
+	// EgressPresets are those that the step's rules name, as the plan had them.
+	EgressPresets []EgressPreset `json:"egressPresets,omitempty"`
+	Results       []CellResult   `json:"results"`
+	Files         []FileChange   `json:"files"`
+	FilesTotal    int            `json:"filesTotal"`
+	Workspace     string         `json:"workspace" jsonschema:"enum=committed,enum=discarded,enum=kept,enum=unchanged"`
+	Violations    []Violation    `json:"violations"`
 	// Reason is one sentence in our own words: why the status is what it is.
 	Reason string `json:"reason,omitempty"`
 	// Excused: continueOnError kept a failure from closing the gate.

@@ -28,15 +28,17 @@ func wayOf(s PlanStep) (w *way, p egress.Policy, err error) {
 	bug := func(err error) (*way, egress.Policy, error) {
 		return nil, p, fmt.Errorf("steps: bug: rules passed the check: %w", err)
 	}
+	presets := s.presets()
+	parseDeny := func(text string) ([]egress.Rule, error) { return egress.ParseDenyIn(presets, text) }
 	p.Audit = s.EgressMode == ModeAudit
-	if p.Allow, err = expand(s.EgressAllow); err != nil {
+	if p.Allow, err = expand(s.EgressAllow, func(e egress.Entry) ([]egress.Rule, error) { return egress.ParseEntryIn(presets, e) }); err != nil {
 		return bug(err)
 	}
-	if p.Deny, err = expandDeny(s.EgressDeny); err != nil {
+	if p.Deny, err = expand(s.EgressDeny, parseDeny); err != nil {
 		return bug(err)
 	}
 	w = &way{}
-	if w.expected, err = expandDeny(s.ExpectDenied); err != nil {
+	if w.expected, err = expand(s.ExpectDenied, parseDeny); err != nil {
 		return bug(err)
 	}
 	if w.forwards, err = egress.Forwards(p.Allow); err != nil {
@@ -125,6 +127,6 @@ func (w *way) report(sr *StepResult, s PlanStep) {
 		sr.EgressProposal = append(sr.EgressProposal, egress.Proposal(records)...)
 		return
 	}
-	sr.EgressUnused = append(sr.EgressUnused, egress.Unused(s.EgressAllow, records)...)
-	sr.EgressTooWide = egress.TooWide(s.EgressAllow, records)
+	sr.EgressUnused = append(sr.EgressUnused, egress.Unused(s.presets(), s.EgressAllow, records)...)
+	sr.EgressTooWide = egress.TooWide(s.presets(), s.EgressAllow, records)
 }

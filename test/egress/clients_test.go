@@ -257,6 +257,56 @@ func TestPackageClientsFetchThroughAnAllowRuleForTheirRegistry(t *testing.T) {
 	})
 }
 
+// presetOf is the preset of a client.
+var presetOf = map[string]string{"npm": "preset:npm", "pip": "preset:pypi", "go": "preset:go", "apt": "preset:debian"}
+
+// A preset stands for what the client's own settings say, so the client gets
+// through it, and the report says to whom and why.
+func TestAPresetOfAClientStandsForWhatThatClientIsSetUpFor(t *testing.T) {
+	g := haveRegistries(t)
+	holds := func(r *run, id string, got []preset, of string) {
+		t.Helper()
+		if len(got) != 1 || "preset:"+got[0].Name != presetOf[of] {
+			r.fatalf("step %s: its presets are %+v, want %s", id, got, presetOf[of])
+		}
+		for _, host := range g.hosts[of] {
+			if !slices.ContainsFunc(got[0].Rules, func(p presetRule) bool {
+				h, _, _ := strings.Cut(host, ":")
+				return strings.HasPrefix(p.Rule, h+":") && p.From != ""
+			}) {
+				r.errorf("step %s: the preset stands for %+v, want %s among them", id, got[0].Rules, host)
+			}
+		}
+	}
+	// What the plan says is what the client's own program told us.
+	cmd := exec.Command(program, "plan", "--json", "-")
+	cmd.Dir = openDir(t)
+	cmd.Stdin = strings.NewReader(fetching(func(c client) string { return list([]string{presetOf[c.of]}) }))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("plan: %v", err)
+	}
+	var planned struct {
+		Steps []struct {
+			EgressPresets []preset
+		}
+	}
+	if err := json.Unmarshal(out, &planned); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range clients {
+		holds(&run{t: t, secret: g.secrets()}, c.id, planned.Steps[i].EgressPresets, c.of)
+	}
+	eachEngine(t, func(t *testing.T, engine string) {
+		r := g.fetch(t, engine, func(c client) string { return list([]string{presetOf[c.of]}) })
+		r.exits(0)
+		g.arrived(r, "")
+		for _, c := range clients {
+			holds(r, c.id, r.step(c.id).Presets, c.of)
+		}
+	})
+}
+
 func TestWithoutTheRuleTheSameClientIsDeniedAndToldTheRule(t *testing.T) {
 	g := haveRegistries(t)
 	eachEngine(t, func(t *testing.T, engine string) {

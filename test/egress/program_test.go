@@ -127,12 +127,20 @@ type step struct {
 	Mode     string       `json:"egressMode"`
 	Proposal []string     `json:"egressProposal"`
 	Unused   []string     `json:"egressUnused"`
+	Presets  []preset     `json:"egressPresets"`
 	TooWide  []struct {
 		Rule     string
 		Narrower []string
 	} `json:"egressTooWide"`
 	Files []struct{ Path, Change string }
 }
+
+type preset struct {
+	Name  string
+	Rules []presetRule
+}
+
+type presetRule struct{ Rule, From string }
 
 type event struct {
 	Type    string `json:"type"`
