@@ -112,6 +112,9 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 		fmt.Fprintln(a.stderr, strings.TrimRight(err.Error(), "\n"))
 		return nil, exitUsage, false
 	}
+	for _, w := range p.Warnings {
+		fmt.Fprintln(a.stderr, w.In(p.File))
+	}
 	return p, 0, true
 }
 
@@ -168,11 +171,14 @@ func (a *app) check(args []string) int {
 	if !ok {
 		return code
 	}
-	n := "steps"
+	n, warned := "steps", ""
 	if len(p.Steps) == 1 {
 		n = "step"
 	}
-	return a.print(fmt.Sprintf("%s: %d %s, nothing wrong\n", gha.Inert(o.file), len(p.Steps), n))
+	if len(p.Warnings) > 0 {
+		warned = fmt.Sprintf("; warnings: %d", len(p.Warnings))
+	}
+	return a.print(fmt.Sprintf("%s: %d %s, nothing wrong%s\n", gha.Inert(o.file), len(p.Steps), n, warned))
 }
 
 func (a *app) plan(args []string) int {

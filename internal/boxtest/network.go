@@ -42,12 +42,12 @@ func (s *suite) reaching(t testing.TB, kind box.Network, ops ...probe.Op) []prob
 }
 
 func (s *suite) routes(t *testing.T, kind box.Network) {
-	t.Run("A1 A2 E60 an address literal is unreachable at once, over IPv4 and IPv6", func(t *testing.T) {
+	t.Run("A1 A2 B19 B20 E60 an address literal is unreachable at once, over IPv4 and IPv6", func(t *testing.T) {
 		t.Parallel()
 		sink := listen(t, "tcp", "127.0.0.1:0")
 		works(t, "connect to a sink outside", s.outside(t, probe.Do("connect", "tcp", sink.addr))[0])
 		var ops []probe.Op
-		for _, to := range []string{"192.0.2.1:80", "1.1.1.1:443", "8.8.8.8:53", "[2001:db8::1]:443", "[2606:4700:4700::1111]:443", "[::ffff:192.0.2.1]:80",
+		for _, to := range []string{"192.0.2.1:80", "1.1.1.1:443", "8.8.8.8:53", "1.1.1.1:853", "8.8.8.8:443", "[2001:db8::1]:443", "[2606:4700:4700::1111]:443", "[2606:4700:4700::1111]:853", "[::ffff:192.0.2.1]:80",
 			"169.254.169.254:80", "[fd00:ec2::254]:80", "168.63.129.16:80", "100.100.100.200:80", "10.0.0.1:22", "192.168.0.1:80", "172.17.0.1:2375"} {
 			ops = append(ops, probe.Do("connect", "tcp", to))
 		}
@@ -59,16 +59,21 @@ func (s *suite) routes(t *testing.T, kind box.Network) {
 		}
 	})
 
-	t.Run("A3 a datagram to anywhere is lost", func(t *testing.T) {
+	t.Run("A3 B18 B21 B27 a datagram to anywhere is lost, whatever it asks for", func(t *testing.T) {
 		t.Parallel()
 		sink := listen(t, "udp", "127.0.0.1:0")
 		works(t, "send outside", s.outside(t, probe.Do("udp", sink.addr, "outside"))[0])
 		if !sink.got(1) {
 			t.Error("control: a datagram from outside the box did not arrive")
 		}
-		a := s.reaching(t, kind, probe.Do("udp", sink.addr, "inside"), probe.Do("udp", "192.0.2.1:443", "quic"), probe.Do("udp", "[2001:db8::1]:53", "dns"), probe.Do("udp", "8.8.8.8:53", "dns"))
-		for i := 1; i < 4; i++ {
-			wantErr(t, "send a datagram", a[i], unreachable...)
+		ops := []probe.Op{probe.Do("udp", sink.addr, "inside")}
+		// QUIC, DNS, and what finds names without a server: mDNS and LLMNR.
+		for _, to := range []string{"192.0.2.1:443", "[2001:db8::1]:53", "8.8.8.8:53", "224.0.0.251:5353", "224.0.0.252:5355"} {
+			ops = append(ops, probe.Do("udp", to, "ask"))
+		}
+		a := s.reaching(t, kind, ops...)
+		for i, op := range ops[1:] {
+			wantErr(t, "send a datagram to "+op.Args[0], a[i+1], unreachable...)
 		}
 		time.Sleep(50 * time.Millisecond)
 		if n := sink.count.Load(); n != 1 {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
@@ -67,6 +68,8 @@ func Load(name string, src []byte, opt Options) (*Plan, error) {
 		s.presets = c.named(s)
 	}
 	plan := fill(name, list, opt)
+	sort.SliceStable(c.warnings, func(i, j int) bool { return c.warnings[i].Line < c.warnings[j].Line })
+	plan.Warnings = c.warnings
 	return plan, nil
 }
 
@@ -79,6 +82,8 @@ type checker struct {
 	said  map[said]bool
 	asked int // how often meant looked
 	read  map[string]readPreset
+	// warnings do not keep a file from being run.
+	warnings []Warning
 }
 
 type said struct {
@@ -94,6 +99,15 @@ func (c *checker) add(at pos, what, text, allowed string, hints ...string) {
 	}
 	c.said[said{at, what}] = true
 	c.errs = append(c.errs, &FileError{File: c.file, Line: at.line, Column: at.col, What: what, Text: text, Allowed: allowed, Hints: hints})
+}
+
+// warn notes, once, what a rule lets a step do that its writer may not see.
+func (c *checker) warn(v value, text, what string) {
+	if c.said[said{v.pos, what}] || len(c.warnings) >= maxErrors {
+		return
+	}
+	c.said[said{v.pos, what}] = true
+	c.warnings = append(c.warnings, Warning{Line: v.line, Column: v.col, Text: text, What: what})
 }
 
 // wrong notes a problem with a value.

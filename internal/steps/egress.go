@@ -37,6 +37,11 @@ func readEgressAllow(c *checker, k key, v value, s *step) {
 		if !strings.HasPrefix(e.To, "preset:") && len(rules) == 1 {
 			e.To = rules[0].String()
 		}
+		for _, r := range rules {
+			if w := egress.ResolverWarning(r); w != "" {
+				c.warn(item, e.To, w)
+			}
+		}
 		if _, twice := seen[e.To]; !twice {
 			seen[e.To] = e
 			s.EgressAllow = append(s.EgressAllow, e)

@@ -58,6 +58,20 @@ func (e *FileError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
+// Warning is something in a steps file that is allowed and that its reader
+// should know.
+type Warning struct {
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Text   string `json:"text"` // of the file; untrusted
+	What   string `json:"what"`
+}
+
+// In is the warning as a line about a file.
+func (w Warning) In(file string) string {
+	return gha.Inert(fmt.Sprintf("%s:%d:%d: warning: %s: %s", inert(file), w.Line, w.Column, inert(w.Text), w.What))
+}
+
 // Errors is all that is wrong in a steps file, in the order of the file. A
 // caller that sees it knows that nothing ran.
 type Errors []*FileError

@@ -11,6 +11,8 @@ import (
 type Plan struct {
 	File  string     `json:"file"`
 	Steps []PlanStep `json:"steps"`
+	// Warnings are what a reader of the file should know.
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // PlanStep is one step, ready to run. The values of passEnv are not in it:
