@@ -49,6 +49,7 @@ var facts = []struct {
 	{"image", (*suite).imageFacts},
 	{"network", (*suite).networkFacts},
 	{"egress", (*suite).egressFacts},
+	{"greed", (*suite).greedFacts},
 	{"calls", (*suite).callFacts},
 	{"proc", (*suite).procFacts},
 	{"limits", (*suite).limitFacts},

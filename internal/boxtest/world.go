@@ -70,6 +70,13 @@ func newOrigin(t testing.TB) *origin {
 			close(o.gone)
 			return
 		}
+		if r.URL.Path == "/endless" {
+			for block := make([]byte, 64<<10); ; {
+				if _, err := rw.Write(block); err != nil {
+					return
+				}
+			}
+		}
 		_, _ = io.WriteString(rw, "hello from "+r.Host)
 	}))
 	t.Cleanup(o.server.Close)

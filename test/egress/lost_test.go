@@ -75,6 +75,13 @@ func await(t *testing.T, file string) {
 	}
 }
 
+func touch(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
 // breakListener finds the program's listening socket of an address and shuts it
 // down, as nothing in a box can.
 func breakListener(at string) error {

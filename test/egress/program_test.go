@@ -109,6 +109,7 @@ type run struct {
 	dir       string // of steps.yml
 	workspace string
 	out       string
+	peak      int64  // bytes of memory of the program, or of its largest child
 	Verdict   string `json:"verdict"`
 	Steps     []step `json:"steps"`
 	secret    []string
@@ -206,6 +207,9 @@ func start(t *testing.T, j job) *run {
 		t.Fatalf("run the program: %v", err)
 	}
 	r.code, r.log = cmd.ProcessState.ExitCode(), log.String()
+	if use, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		r.peak = int64(use.Maxrss) << 10
+	}
 	b, err := os.ReadFile(filepath.Join(r.out, "report.json"))
 	if err != nil {
 		r.fatalf("exit status %d and no report: %v", r.code, err)

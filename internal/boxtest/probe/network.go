@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -131,6 +132,98 @@ var network = []action{
 		os.Exit(0)
 		return Answer{}
 	}},
+	// drip and ask sends the first text byte by byte, so many milliseconds apart, until it
+	// is cut off, and the second one meanwhile, again and again on connections of
+	// its own. N is how long it took, Text what came back on the slow one, and
+	// List what came back otherwise.
+	{"drip and ask", 4, func(a []string) Answer {
+		slow, err := net.DialTimeout("tcp", a[0], patience)
+		if err != nil {
+			return failed(err)
+		}
+		defer slow.Close()
+		begun := time.Now()
+		_ = slow.SetDeadline(begun.Add(10 * patience))
+		cut := make(chan string)
+		go func() {
+			text, _ := io.ReadAll(io.LimitReader(slow, 4<<10))
+			cut <- string(text)
+		}()
+		next := time.NewTicker(time.Duration(number(a[2])) * time.Millisecond)
+		defer next.Stop()
+		ans := Answer{}
+		for i := 0; ; i++ {
+			select {
+			case ans.Text = <-cut:
+				ans.N = time.Since(begun).Milliseconds()
+				return ans
+			case <-next.C:
+				if i < len(a[1]) {
+					_, _ = slow.Write([]byte{a[1][i]})
+				}
+				ans.List = append(ans.List, exchange(a[0], a[3]))
+			}
+		}
+	}},
+	// hold many opens so many connections, says nothing on them, and keeps as many
+	// as it may until a file is there. N is how many it opened; List has how many
+	// it held at the end, and how many were turned away.
+	{"hold many", 3, func(a []string) Answer {
+		var most unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &most); err != nil {
+			return failed(err)
+		}
+		most.Cur = most.Max
+		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &most)
+		room := int(min(most.Max, 1<<20)) - 64
+		ans, away := Answer{}, 0
+		var held []net.Conn
+		for range number(a[1]) {
+			c, err := net.DialTimeout("tcp", a[0], patience)
+			if err != nil {
+				return failed(err)
+			}
+			ans.N++
+			if held = append(held, c); len(held) > room {
+				held[len(held)-2].Close() // not the first ones, which are served
+				held = append(held[:len(held)-2], c)
+			}
+		}
+		for end := time.Now().Add(10 * patience); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(a[2]); err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				return Answer{Err: "nobody made " + a[2]}
+			}
+		}
+		buf := make([]byte, 12)
+		for _, c := range held {
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if n, _ := io.ReadFull(c, buf); string(buf[:n]) == "HTTP/1.1 503" {
+				away++
+			}
+		}
+		ans.List = []string{fmt.Sprint(len(held)), fmt.Sprint(away)}
+		return ans
+	}},
+	// drain reads all there is to an answer, and keeps none of it. N is how much.
+	{"drain", 2, func(a []string) Answer {
+		c, err := net.DialTimeout("tcp", a[0], patience)
+		if err != nil {
+			return failed(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * patience))
+		if _, err := io.WriteString(c, a[1]); err != nil {
+			return failed(err)
+		}
+		n, err := io.Copy(io.Discard, c)
+		if ne, ok := err.(net.Error); ok && ne.Timeout() {
+			return Answer{Err: "it did not end", N: n}
+		}
+		return Answer{N: n}
+	}},
 	// ask many sends one plain request for each of so many names.
 	{"ask many", 2, func(a []string) Answer {
 		ans := Answer{}
@@ -177,6 +270,21 @@ var network = []action{
 		a1.N = int64(id)
 		return a1
 	}},
+}
+
+// exchange sends a request on a connection of its own and gives the first line
+// of the answer.
+func exchange(addr, request string) string {
+	c, err := net.DialTimeout("tcp", addr, patience)
+	if err != nil {
+		return err.Error()
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(patience))
+	_, _ = io.WriteString(c, request)
+	text, _ := io.ReadAll(io.LimitReader(c, 4<<10))
+	line, _, _ := strings.Cut(string(text), "\r\n")
+	return line
 }
 
 // addAddress gives loopback another address, which takes CAP_NET_ADMIN.
