@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -151,6 +154,9 @@ func (h *host) command(ctx context.Context, env []string, argv []string) *exec.C
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = "/"
 	cmd.Env = append([]string{"PATH=" + strings.Join(h.path, ":"), "LC_ALL=C"}, env...)
+	// Some clients are scripts: what they started ends with them.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	return cmd
 }
@@ -183,7 +189,9 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// asked is a proxy that lets nothing through and says what was asked of it.
+// asked is a proxy that lets nothing through and says what was asked of it. On
+// loopback anybody of this machine could ask, and so have a say in the list: only
+// who knows the word that the client was told counts.
 func (h *host) asked(env []string, proxyVar, folderVar string, argv ...string) (string, error) {
 	dir, err := os.MkdirTemp("", "untrusted-steps-client-")
 	if err != nil {
@@ -197,6 +205,7 @@ func (h *host) asked(env []string, proxyVar, folderVar string, argv ...string) (
 	defer ln.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), clientTime)
 	defer cancel()
+	word := rand.Text()
 	target := make(chan string, 1)
 	go func() {
 		for {
@@ -204,19 +213,20 @@ func (h *host) asked(env []string, proxyVar, folderVar string, argv ...string) (
 			if err != nil {
 				return
 			}
-			_ = c.SetDeadline(time.Now().Add(time.Second))
-			line, _ := bufio.NewReader(io.LimitReader(c, 4096)).ReadString('\n')
-			if w := strings.Fields(line); len(w) == 3 && w[0] == "CONNECT" {
-				select {
-				case target <- w[1]:
-				default:
+			go func() {
+				defer c.Close()
+				_ = c.SetDeadline(time.Now().Add(clientTime))
+				if to := askedFor(c, word); to != "" {
+					select {
+					case target <- to:
+					default:
+					}
 				}
-			}
-			_, _ = io.WriteString(c, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-			c.Close()
+				_, _ = io.WriteString(c, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			}()
 		}
 	}()
-	cmd := h.command(ctx, append(env, proxyVar+"=http://"+ln.Addr().String(), folderVar+"="+dir), argv)
+	cmd := h.command(ctx, append(env, proxyVar+"=http://client:"+word+"@"+ln.Addr().String(), folderVar+"="+dir), argv)
 	_ = cmd.Run() // it cannot succeed
 	select {
 	case to := <-target:
@@ -224,4 +234,23 @@ func (h *host) asked(env []string, proxyVar, folderVar string, argv ...string) (
 	default:
 		return "", errors.New("it asked for nothing")
 	}
+}
+
+// askedFor reads the head of a CONNECT; empty if it is none of our client's.
+func askedFor(c io.Reader, word string) (to string) {
+	auth := "Basic " + base64.StdEncoding.EncodeToString([]byte("client:"+word))
+	ours := false
+	r := bufio.NewScanner(io.LimitReader(c, 16<<10))
+	for first := true; r.Scan() && r.Text() != ""; first = false {
+		if w := strings.Fields(r.Text()); first && len(w) == 3 && w[0] == "CONNECT" {
+			to = w[1]
+		}
+		if k, v, ok := strings.Cut(r.Text(), ":"); ok && strings.EqualFold(k, "Proxy-Authorization") {
+			ours = strings.TrimSpace(v) == auth
+		}
+	}
+	if !ours {
+		return ""
+	}
+	return to
 }

@@ -102,11 +102,13 @@ func TestAClientRunsInTheRootWithFewVariables(t *testing.T) {
 func TestWhomAClientWouldCallIsHeardAndNotLetThrough(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"bin/cargo": "#!/bin/bash\n[ -d \"$CARGO_HOME\" ] && [ -z \"$(ls -A \"$CARGO_HOME\")\" ] && [ \"$(pwd)\" = / ] || exit 1\n" +
-			"p=${CARGO_HTTP_PROXY##*:}\nexec 3<>/dev/tcp/127.0.0.1/$p\nprintf 'CONNECT crates.example:443 HTTP/1.1\\r\\n\\r\\n' >&3\nread -r line <&3\ncase $line in *403*) exit 1;; esac\nexec sleep 60\n",
+			"p=${CARGO_HTTP_PROXY##*:}\nexec 3<>/dev/tcp/127.0.0.1/$p\nu=${CARGO_HTTP_PROXY#http://}; auth=$(printf %s \"${u%@*}\" | base64 -w0)\nprintf 'CONNECT crates.example:443 HTTP/1.1\\r\\nProxy-Authorization: Basic %s\\r\\n\\r\\n' \"$auth\" >&3\nread -r line <&3\ncase $line in *403*) exit 1;; esac\nexec sleep 60\n",
 		"mute/cargo": "#!/bin/sh\n",
-		"home/x":     "",
+		// Somebody else of this machine, who does not know the word.
+		"other/cargo": "#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/${CARGO_HTTP_PROXY##*:}\nprintf 'CONNECT evil.example:443 HTTP/1.1\\r\\nProxy-Authorization: Basic Y2xpZW50OnA=\\r\\n\\r\\n' >&3\nread -r line <&3\n",
+		"home/x":      "",
 	})
-	for bin, want := range map[string]string{"bin": "crates.example:443", "mute": ""} {
+	for bin, want := range map[string]string{"bin": "crates.example:443", "mute": "", "other": ""} {
 		env := []string{"HOME=" + filepath.Join(dir, "home"), "PATH=" + filepath.Join(dir, bin) + ":/usr/bin:/bin"}
 		p, err := NewReader(env, filepath.Join(dir, "ws"), "/").Preset("cargo")
 		if got := strings.Join(p.Rules, " "); got != want || (want == "") == (err == nil) {

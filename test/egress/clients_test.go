@@ -149,15 +149,15 @@ type client struct {
 	starts   string // and how that starts
 }
 
-var gzip, zip = "\x1f\x8b", "PK"
+var gzipped, zipped = "\x1f\x8b", "PK"
 
 var clients = []client{
-	{"curl", "npm", "sh", `curl -fsS --max-time 30 -o curl.tgz "${NPM_CONFIG_REGISTRY}is-number/-/is-number-7.0.0.tgz"`, "curl.tgz", gzip},
+	{"curl", "npm", "sh", `curl -fsS --max-time 30 -o curl.tgz "${NPM_CONFIG_REGISTRY}is-number/-/is-number-7.0.0.tgz"`, "curl.tgz", gzipped},
 	{"curl-apt", "apt", "sh", `curl -fsS --max-time 30 -o release.asc "$DEBIAN_RELEASE"`, "release.asc", "-----BEGIN PGP"},
-	{"npm", "npm", "sh", `npm pack --silent is-number@7.0.0`, "is-number-7.0.0.tgz", gzip},
-	{"pip", "pip", "sh", `python3 -m pip download -q --no-deps --no-cache-dir six==1.16.0`, "six-1.16.0-py2.py3-none-any.whl", zip},
+	{"npm", "npm", "sh", `npm pack --silent is-number@7.0.0`, "is-number-7.0.0.tgz", gzipped},
+	{"pip", "pip", "sh", `python3 -m pip download -q --no-deps --no-cache-dir six==1.16.0`, "six-1.16.0-py2.py3-none-any.whl", zipped},
 	{"go", "go", "sh", `cd "$HOME"; go mod init example.com/m 2>/dev/null; go mod download github.com/google/uuid@v1.6.0
-cp go/pkg/mod/cache/download/github.com/google/uuid/@v/v1.6.0.zip /workspace/uuid.zip`, "uuid.zip", zip},
+cp go/pkg/mod/cache/download/github.com/google/uuid/@v/v1.6.0.zip /workspace/uuid.zip`, "uuid.zip", zipped},
 	{"urllib", "npm", "python", `import os, urllib.request
 with urllib.request.urlopen(os.environ["NPM_CONFIG_REGISTRY"] + "is-number/7.0.0", timeout=30) as r, open("urllib.json", "wb") as f:
     f.write(r.read())`, "urllib.json", `{"`},
