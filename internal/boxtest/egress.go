@@ -2,6 +2,7 @@ package boxtest
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,36 @@ func (s *suite) egressFacts(t *testing.T) {
 			if got := w.count(host); got[want] == 0 && got["denied:non_public"] == 0 {
 				t.Errorf("the ledger has %v of %s, want %s", got, host, want)
 			}
+		}
+	})
+
+	t.Run("E64 what a root says of names, in its hosts file, is of no account to the proxy", func(t *testing.T) {
+		t.Parallel()
+		Need(t, "overlay")
+		w := newWorld(t, "good.test")
+		evil := w.evil.server.Listener.Addr().String()
+		_, port, _ := net.SplitHostPort(evil)
+		dir := rootFolder(t)
+		put(t, dir, "etc/hosts", "127.0.0.1 localhost good.test\n"+evilAddr+" good.test\n"+goodAddr+" evil.test\n", 0o644)
+		put(t, dir, "etc/nsswitch.conf", "hosts: files dns\n", 0o644)
+		put(t, dir, "etc/resolv.conf", "nameserver "+evilAddr+"\n", 0o644)
+		j := s.imaged(t, dir, get("good.test", "/a"), get("evil.test", "/b"), probe.Do("connect", "tcp", "good.test:"+port), probe.Do("connect", "tcp", evilAddr+":80"))
+		j.Network, j.proxy = box.NetworkAllowlist, w.proxy
+		r := s.run(t, j)
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		a := parse(t, r.stdout)
+		if !strings.Contains(a[0].Text, "200 OK") || !strings.Contains(a[0].Text, "hello from good.test") {
+			t.Errorf("control: the listed name: %s", tell(a[0]))
+		}
+		if !strings.HasPrefix(a[1].Text, "HTTP/1.1 403 ") {
+			t.Errorf("the unlisted name: %s", tell(a[1]))
+		}
+		for i := 2; i < 4; i++ {
+			refused(t, "connect past the proxy", a[i])
+		}
+		if n := len(w.evil.requests()); n != 0 || fmt.Sprint(w.lookedUp()) != "[good.test]" {
+			t.Errorf("%d requests for the evil origin, looked up %q", n, w.lookedUp())
 		}
 	})
 

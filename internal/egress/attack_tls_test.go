@@ -3,9 +3,13 @@ package egress
 import (
 	"crypto/tls"
 	"io"
+	"log"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/http2"
 )
 
 // Attacks 50 to 54: what a tunnel must open with. Each wrong opening reaches
@@ -121,6 +125,59 @@ func TestAttack55And59WhatTLSHidesChangesNoAddress(t *testing.T) {
 		t.Errorf("the good server saw %d connections, want 2", good.conns.Load())
 	}
 	wantOnly(t, w.end(), "good.test", map[string]uint64{"allowed": 2})
+}
+
+// Attack 57 is a fact as well: a client of HTTP/2 may ask one server for another
+// name of its certificate on the same connection. It reaches that server and no
+// other one, and what is on record is the name the tunnel is for.
+func TestAttack57CoalescedRequestsStayOnTheServerOfTheTunnel(t *testing.T) {
+	w := newWorld(t, "good.test")
+	cert := w.cert("good.test", "front.test", "evil.test")
+	good, evil := w.listen(goodAddr+":443"), w.serveHTTP(evilAddr+":443", cert, nil)
+	srv := &http.Server{
+		Handler:   http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.Proto+" "+r.Host) }),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{*cert}}, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	go srv.ServeTLS(countedListener{good.ln, good}, "", "")
+	defer srv.Close()
+	w.start()
+	c, code := w.connect("good.test:443")
+	if code != 200 {
+		t.Fatalf("CONNECT: %d", code)
+	}
+	conn, err := new(http2.Transport).NewClientConn(tls.Client(c, &tls.Config{ServerName: "good.test", RootCAs: w.pool, NextProtos: []string{"h2"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"good.test", "front.test", "evil.test"} {
+		req, err := http.NewRequest("GET", "https://"+host+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := conn.RoundTrip(req)
+		if err != nil {
+			t.Fatalf("%s: %v", host, err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(body) != "HTTP/2.0 "+host {
+			t.Errorf("%s: %q", host, body)
+		}
+	}
+	conn.Close()
+	c.Close()
+	untouched(t, "evil", evil)
+	if n := good.conns.Load(); n != 1 {
+		t.Errorf("%d connections to the good server", n)
+	}
+	recs := w.end()
+	wantOnly(t, recs, "good.test", map[string]uint64{"allowed": 1})
+	for _, host := range []string{"front.test", "evil.test"} {
+		wantOnly(t, recs, host, map[string]uint64{})
+	}
+	if l := w.lookedUp(); len(l) != 1 {
+		t.Errorf("looked up %q", l)
+	}
 }
 
 // Attack 56: what comes after the hello, be it early data, a second hello or a
