@@ -25,6 +25,8 @@ const skipper = "internal/boxtest/need/need.go"
 var notInCI = map[string]string{
 	"normal user": "CI is root, and starts the tests of normal users itself",
 	"ipv6":        "many container networks have none",
+	"cargo":       "a compiler's download for one test of a setting; it runs where cargo is",
+	"mvn":         "the same",
 }
 
 func TestOneFileSkipsTests(t *testing.T) {

@@ -48,7 +48,7 @@ func (s *suite) greedFacts(t *testing.T) {
 		const many = 10_000
 		w := newWorld(t, "good.test")
 		w.proxy.HeadTimeout = 5 * time.Minute // nobody is let go for being slow
-		sync := openDir(t)
+		sync := OpenDir(t)
 		j := s.probing(t, probe.Do("hold many", proxyAddr, strconv.Itoa(many), "/sync/go"))
 		j.Network, j.proxy, j.TimeoutS = box.NetworkAllowlist, w.proxy, 90
 		j.Mounts = append(j.Mounts, box.Mount{Source: sync, Target: "/sync", ReadOnly: true})

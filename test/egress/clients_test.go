@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
@@ -280,7 +281,7 @@ func TestAPresetOfAClientStandsForWhatThatClientIsSetUpFor(t *testing.T) {
 	}
 	// What the plan says is what the client's own program told us.
 	cmd := exec.Command(program, "plan", "--json", "-")
-	cmd.Dir = openDir(t)
+	cmd.Dir = boxtest.OpenDir(t)
 	cmd.Stdin = strings.NewReader(fetching(func(c client) string { return list([]string{presetOf[c.of]}) }))
 	out, err := cmd.Output()
 	if err != nil {

@@ -13,13 +13,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
 // planned is what a preset stands for here, as HOST:PORT.
 func planned(t *testing.T, name string) []string {
 	t.Helper()
 	cmd := exec.Command(program, "plan", "--json", "-")
-	cmd.Dir = openDir(t)
+	cmd.Dir = boxtest.OpenDir(t)
 	cmd.Stdin = strings.NewReader("steps: [{run: x, egressAllow: ['preset:" + name + "']}]")
 	out, err := cmd.Output()
 	if err != nil {
@@ -42,14 +45,14 @@ func planned(t *testing.T, name string) []string {
 // are in no message of these tests.
 func TestThePresetOfCargoHasTheIndexThatCargoAsks(t *testing.T) {
 	cargo, err := exec.LookPath("cargo")
-	need(t, "cargo", err)
+	need.Met(t, "cargo", err)
 	cmd := exec.Command(cargo, "search", "--limit", "1", "a")
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), "CARGO_HTTP_PROXY=http://127.0.0.1:1", "CARGO_NET_RETRY=0")
 	out, _ := cmd.CombinedOutput() // it cannot succeed
 	m := regexp.MustCompile("`https://([^/`]+)/[^`]*`").FindSubmatch(out)
 	if m == nil {
-		need(t, "cargo", errors.New("cargo does not say whom it would ask"))
+		need.Met(t, "cargo", errors.New("cargo does not say whom it would ask"))
 	}
 	if got := planned(t, "cargo"); !slices.Contains(got, string(m[1])+":443") {
 		t.Errorf("the host that cargo names is not among the %d of the preset", len(got))
@@ -58,7 +61,7 @@ func TestThePresetOfCargoHasTheIndexThatCargoAsks(t *testing.T) {
 
 func TestThePresetOfMavenHasOnlyWhatItsSettingsAndItselfName(t *testing.T) {
 	texts, err := mavenTexts()
-	need(t, "mvn", err)
+	need.Met(t, "mvn", err)
 	got := planned(t, "maven")
 	for _, rule := range got {
 		host, _, _ := strings.Cut(rule, ":")

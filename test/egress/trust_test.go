@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 )
 
 // Where the host trusts more than usual, as on a runner whose firewall opens
@@ -30,7 +32,7 @@ func TestABoxTrustsTheCertificatesThatItsHostDoes(t *testing.T) {
 			break
 		}
 	}
-	file := filepath.Join(openDir(t), "bundle.pem")
+	file := filepath.Join(boxtest.OpenDir(t), "bundle.pem")
 	if err := os.WriteFile(file, append(bundle, n.ca...), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ func Names() []string {
 		"act",          // the program that runs workflows
 		"servers",      // sshd, PostgreSQL and Redis
 		"registries",   // package registries that answer
+		"cargo", "mvn", // clients of registries
 		"mounts",       // root can mount a tmpfs and an overlay
 		"change times", // a file system whose change times can be relied on
 		"blocks",       // one that gives 4 GiB to a file without writing them
