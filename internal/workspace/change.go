@@ -50,15 +50,23 @@ func (c Change) RawPath() string {
 	return c.Path
 }
 
-func newChange(kind string, path []byte, d *dir, e *entry) Change {
+// NewChange is a change of the path of e, which says what is there now, or what
+// was there where it is deleted.
+func NewChange(kind string, e Entry) Change {
 	c := Change{
-		Path: string(path), Change: kind, Type: typeWord(e.mode), Size: e.length(),
-		Mode: fmt.Sprintf("%04o", e.mode&modePerm), SHA256: e.sha256(), Target: string(d.target(e)),
-		Unreadable: e.flags&flagUnreadable != 0,
+		Path: e.Path, Change: kind, Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode),
+		SHA256: e.SHA256, Target: e.Target, Unreadable: e.Unreadable,
 	}
-	if !utf8.Valid(path) {
-		c.PathBytes = base64.StdEncoding.EncodeToString(path)
+	if !utf8.ValidString(e.Path) {
+		c.PathBytes = base64.StdEncoding.EncodeToString([]byte(e.Path))
 		c.Path = strings.ToValidUTF8(c.Path, "\uFFFD")
 	}
 	return c
+}
+
+func newChange(kind string, path []byte, d *dir, e *entry) Change {
+	return NewChange(kind, Entry{
+		Path: string(path), Type: TypeWord(e.mode), Mode: uint32(e.mode & modePerm), Size: e.length(),
+		SHA256: e.sha256(), Target: string(d.target(e)), Unreadable: e.flags&flagUnreadable != 0,
+	})
 }

@@ -17,7 +17,7 @@ import (
 // scanned takes a snapshot and says how many files were opened.
 func scanned(t testing.TB, root string, prev *Tree) (*Tree, int64) {
 	t.Helper()
-	s := newScan(context.Background(), prev, Options{}.withDefaults())
+	s := newScan(context.Background(), prev, Options{}.WithDefaults())
 	tree, err := s.run(root)
 	if err != nil {
 		t.Fatal(err)

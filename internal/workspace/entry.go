@@ -78,8 +78,8 @@ func (was *entry) sameSize(e *entry) bool {
 	return was != nil && was.mode&modeType == modeFile && was.flags&flagUnreadable == 0 && was.size == e.size
 }
 
-// typeWord is the report's word for a mode.
-func typeWord(mode uint16) string {
+// TypeWord is the report's word for the type bits of a mode.
+func TypeWord(mode uint16) string {
 	switch mode & modeType {
 	case modeDir:
 		return "dir"

@@ -382,7 +382,7 @@ func TestSparseFiles(t *testing.T) { // attack 110, as far as reading goes
 func TestHolesReadAsZerosAreBounded(t *testing.T) {
 	root := t.TempDir()
 	build(t, root, "sparse a 0x200000 x\nsparse b 0x200000 x\nsparse c 0x200000 x")
-	s := newScan(context.Background(), nil, Options{}.withDefaults())
+	s := newScan(context.Background(), nil, Options{}.WithDefaults())
 	s.holes.Store(0x300000)
 	before, err := s.run(root)
 	do(t, err)

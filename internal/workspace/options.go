@@ -25,7 +25,8 @@ type Options struct {
 	MaxDepth   int   // default: DefaultMaxDepth
 }
 
-func (o Options) withDefaults() Options {
+// WithDefaults is o with every limit filled in.
+func (o Options) WithDefaults() Options {
 	if o.Workers <= 0 {
 		o.Workers = runtime.NumCPU()
 	}

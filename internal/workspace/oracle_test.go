@@ -41,7 +41,7 @@ func look(t *testing.T, root string) map[string][3]string {
 			}
 		}
 		rel, _ := filepath.Rel(root, path)
-		seen[rel] = [3]string{typeWord(uint16(sys.Mode)), fmt.Sprintf("%04o", sys.Mode&0o7777), content}
+		seen[rel] = [3]string{TypeWord(uint16(sys.Mode)), fmt.Sprintf("%04o", sys.Mode&0o7777), content}
 		return nil
 	}))
 	return seen

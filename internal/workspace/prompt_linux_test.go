@@ -108,7 +108,7 @@ func TestSnapshotEndsInTheMiddleOfAHugeFile(t *testing.T) {
 			}
 			do(t, os.Chtimes(path, time.Now(), time.Now()))
 			ctx, cancel := context.WithCancel(context.Background())
-			s := newScan(ctx, before, Options{}.withDefaults())
+			s := newScan(ctx, before, Options{}.WithDefaults())
 			s.holes.Store(math.MaxInt64)
 			at := make(chan time.Time, 1)
 			time.AfterFunc(20*time.Millisecond, func() { at <- time.Now(); cancel() })
@@ -146,7 +146,7 @@ func TestSnapshotEndsInTheMiddleOfAHugeFolder(t *testing.T) {
 		do(t, os.Link(filepath.Join(root, "0"), filepath.Join(root, "name"+time.Duration(i).String())))
 	}
 	whole := &countdown{context.Background(), math.MaxInt}
-	s := newScan(whole, nil, Options{Workers: 1}.withDefaults())
+	s := newScan(whole, nil, Options{Workers: 1}.WithDefaults())
 	_, err := s.run(root)
 	do(t, err)
 	if asked := math.MaxInt - whole.left; asked < names {
@@ -154,7 +154,7 @@ func TestSnapshotEndsInTheMiddleOfAHugeFolder(t *testing.T) {
 	}
 	for _, left := range []int{0, 1, 2, 3, 10, names / 2, names} {
 		ctx := &countdown{context.Background(), left}
-		s := newScan(ctx, nil, Options{Workers: 1}.withDefaults())
+		s := newScan(ctx, nil, Options{Workers: 1}.WithDefaults())
 		if _, err := s.run(root); !errors.Is(err, context.Canceled) {
 			t.Errorf("after %d: got %v", left, err)
 		}
@@ -169,7 +169,7 @@ func TestSnapshotEndsInTheMiddleOfAHugeFolder(t *testing.T) {
 func TestAFolderIsNotReadAfterAFailureElsewhere(t *testing.T) {
 	root := t.TempDir()
 	build(t, root, "file f x")
-	s := newScan(context.Background(), nil, Options{Workers: 1}.withDefaults())
+	s := newScan(context.Background(), nil, Options{Workers: 1}.WithDefaults())
 	s.fail(&node{}, "elsewhere", ErrMoved)
 	if _, err := s.run(root); !errors.Is(err, ErrMoved) || errors.Is(err, errHalted) {
 		t.Errorf("got %v, want the first failure", err)

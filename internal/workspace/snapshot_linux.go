@@ -17,7 +17,7 @@ import (
 // folder, files that provably have not changed are not opened. root itself may
 // be a link; nothing below it is followed. No process of a step may be alive.
 func Snapshot(ctx context.Context, root string, prev *Tree, opt Options) (*Tree, error) {
-	t, err := snapshot(ctx, root, prev, opt.withDefaults())
+	t, err := snapshot(ctx, root, prev, opt.WithDefaults())
 	if err != nil {
 		return nil, fmt.Errorf("read workspace %q: %w", root, err)
 	}

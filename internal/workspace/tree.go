@@ -50,7 +50,7 @@ func (t *Tree) All() iter.Seq[Entry] {
 		var walk func(d *dir) bool
 		give := func(d *dir, e *entry, p []byte) bool {
 			return yield(Entry{
-				Path: string(p), Type: typeWord(e.mode), Mode: uint32(e.mode & modePerm),
+				Path: string(p), Type: TypeWord(e.mode), Mode: uint32(e.mode & modePerm),
 				Size: e.length(), SHA256: e.sha256(), Target: string(d.target(e)),
 				Device: t.places[e.place].dev, Inode: e.ino, Unreadable: e.flags&flagUnreadable != 0,
 			})
