@@ -31,6 +31,8 @@ var mayImport = map[string]string{
 	"internal/rootfs":    "",
 	"internal/seccomp":   "",
 	"internal/workspace": "",
+	// Parts of the workspace as a transaction.
+	"internal/workspace/delta": "workspace",
 	// What runs inside a box, as its first process. What it imports runs there.
 	"internal/boxinit": "seccomp",
 	// What package clients are set up for, as rules.
