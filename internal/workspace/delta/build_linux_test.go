@@ -2,6 +2,7 @@ package delta
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(overlayVariable) != "" {
+		if err := overlayChild(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if boxtest.IsChild(os.Args) {
 		boxtest.Child(os.Args)
 	}
