@@ -51,6 +51,8 @@ var trials = []trial{
 	{"python3", func() error { return runs(boxPath, "python3", "-c", "import threading, subprocess") }},
 	{"setid", tempAllows("nosuid", unix.ST_NOSUID)},
 	{"devices", tempAllows("nodev", unix.ST_NODEV)},
+	{"git", func() error { return runs(boxPath, "git", "--version") }},
+	{"npm", func() error { return runs(boxPath, "npm", "--version") }},
 	{"curl", func() error { return runs(boxPath, "curl", "--version") }},
 	{"cpu", shareCPU},
 	{"address", func() error {
