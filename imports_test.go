@@ -33,6 +33,8 @@ var mayImport = map[string]string{
 	"internal/workspace": "",
 	// Parts of the workspace as a transaction.
 	"internal/workspace/delta": "workspace",
+	// What lies around the workspace's transaction.
+	"internal/workspace/policy": "workspace",
 	// What runs inside a box, as its first process. What it imports runs there.
 	"internal/boxinit": "seccomp",
 	// What package clients are set up for, as rules.
