@@ -45,7 +45,7 @@ var mayImport = map[string]string{
 	"internal/kern":   "box boxinit idmap overlay rootfs seccomp",
 	"internal/native": "box boxinit idmap overlay rootfs seccomp",
 	// The flow of a run knows no engine.
-	"internal/steps":  "box egress gha limits workspace",
+	"internal/steps":  "box egress gha limits workspace workspace/policy",
 	"internal/report": "box egress gha steps",
 	"cmd/action":      "box boxinit egress gha idmap kern limits native registry report rootfs steps workspace",
 	"test/egress":     "",

@@ -201,6 +201,7 @@ func builtin() *step {
 		Language: "sh", Image: "host", Workdir: box.WorkspaceTarget,
 		MemoryMb: defaultMemoryMb, Pids: defaultPids, TimeoutS: defaultTimeoutS, RequireLimits: true,
 		CapDrop: []string{"ALL"}, MaxOutputBytes: defaultOutput, TrackFiles: true,
+		DiskMb: defaultDiskMb, AllowChanges: []string{"**"}, OnFailure: OnFailureDiscard,
 		Expect:  expectation{ExitCode: &zero},
 		written: map[string]value{}, own: map[string]value{}, bad: map[string]bool{},
 	}

@@ -28,10 +28,11 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 	p := PlanStep{
 		ID: s.ID, Name: s.Name, Script: string(s.Run), Image: s.Image,
 		Env: own(s.Env), PassEnv: own(s.PassEnv), Workdir: s.Workdir,
-		MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits,
+		MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits, DiskMb: s.DiskMb,
 		Network: s.Network, EgressAllow: own([]egress.Entry(s.EgressAllow)), EgressPresets: s.presets, EgressDeny: own(s.EgressDeny), EgressMode: s.EgressMode,
 		EgressMaxBytes: s.EgressMaxBytes, ExpectDenied: own(s.ExpectDenied), Needs: own(s.Needs), ContinueOnErr: s.ContinueOnError,
 		Tolerate: own(s.Tolerate), Expect: Expect(s.Expect), MaxOutput: s.MaxOutputBytes, TrackFiles: s.TrackFiles,
+		AllowChanges: own(s.AllowChanges), OnFailure: s.OnFailure,
 		CapDrop: own(s.CapDrop), Profile: s.SecurityProfile, Mounts: own(s.Mounts), Line: s.at.line, Keys: s.keyAt,
 	}
 	if p.EgressMode == "" {

@@ -14,7 +14,7 @@ func newStepResult(s PlanStep, info box.Info) *StepResult {
 	sr := &StepResult{
 		ID: s.ID, Name: s.Name, Engine: info.Name, EngineVersion: info.Version, EngineDigest: info.Digest,
 		Status: StatusError, Events: []box.Event{}, Unobserved: []string{},
-		Limits:  Limits{MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, Enforced: []string{}},
+		Limits:  Limits{MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, DiskMb: s.DiskMb, Enforced: []string{}},
 		Network: s.networkWord(), Egress: []EgressRecord{},
 		EgressProposal: []string{}, EgressUnused: []string{}, Results: []CellResult{},
 		Files: []FileChange{}, Workspace: "unchanged", Violations: []Violation{},

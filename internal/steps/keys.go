@@ -1,8 +1,6 @@
 package steps
 
 import (
-	"strings"
-
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 )
 
@@ -13,6 +11,7 @@ const (
 	minCPUs, maxCPUs         = 0.01, 1024 // the kernel takes no quota below 1 ms in 100
 	minTimeoutS, maxTimeoutS = 0.001, 86400
 	maxOutput                = 16 << 30
+	minDiskMb, maxDiskMb     = 1, 1 << 20 // 1 TiB
 
 	maxSteps = 10_000
 	maxName  = 256
@@ -28,6 +27,7 @@ const (
 	defaultPids     = 256
 	defaultTimeoutS = 30
 	defaultOutput   = 64 << 20
+	defaultDiskMb   = 1024
 )
 
 const (
@@ -65,6 +65,7 @@ type step struct {
 	CPUs            float64         `json:"cpus,omitempty"`     // 0: no cap
 	TimeoutS        float64         `json:"timeoutS,omitempty"`
 	RequireLimits   bool            `json:"requireLimits,omitempty"`
+	DiskMb          int64           `json:"diskMb,omitempty"`
 	Network         bool            `json:"network,omitempty"`
 	EgressAllow     rules           `json:"egressAllow,omitempty"`
 	EgressDeny      []string        `json:"egressDeny,omitempty"`
@@ -78,6 +79,8 @@ type step struct {
 	MaxOutputBytes  int64           `json:"maxOutputBytes,omitempty"`
 	TrackFiles      bool            `json:"trackFiles,omitempty"`
 	Needs           names           `json:"needs,omitempty"`
+	AllowChanges    []string        `json:"allowChanges,omitempty"`
+	OnFailure       string          `json:"onFailure,omitempty"`
 	ContinueOnError bool            `json:"continueOnError,omitempty"`
 	Tolerate        []box.FaultType `json:"tolerate,omitempty"`
 	Expect          expectation     `json:"expect,omitempty"`
@@ -170,7 +173,8 @@ var stepKeys = []key{
 		doc: "Deadline in seconds by our own clock; fractions are allowed. Default: 30."},
 	{name: "requireLimits", built: true, def: true, read: readRequireLimits,
 		doc: "The memory and pids caps must be in force, or nothing runs. Default: true."},
-	{name: "diskMb", doc: "What the step may write to the workspace, in MiB."},
+	{name: "diskMb", built: true, def: defaultDiskMb, min: minDiskMb, max: maxDiskMb, read: readDisk,
+		doc: "How much the step may write to the workspace, in MiB; it may make 256 files and folders per MiB. Default: 1024."},
 	{name: "network", built: true, def: false, read: readNetwork,
 		doc: "true gives the step the host's own network, its loopback included. Exclusive with egressAllow. Default: false."},
 	{name: "egressAllow", built: true, def: []any{}, read: readEgressAllow,
@@ -201,8 +205,10 @@ var stepKeys = []key{
 	{name: "depsReadonly", doc: "Whether a step can change what its own setup installed."},
 	{name: "needs", built: true, perStep: true, read: readNeeds,
 		doc: "Id, or list of ids, of steps that must pass before this one runs. Default: none."},
-	{name: "allowChanges", doc: "Globs of what a step may change."},
-	{name: "onFailure", doc: "What becomes of a failed step's writes."},
+	{name: "allowChanges", built: true, def: []any{"**"}, read: readAllowChanges,
+		doc: "Globs of what the step may change in the workspace: * and ? within a name, [a-z], {a,b}, and ** for folders of any depth. A change elsewhere is a violation and nothing of the step is committed; so is a change to .git, .github, CODEOWNERS, .gitattributes or .gitmodules unless a glob names it. An empty list permits nothing. Default: [\"**\"]."},
+	{name: "onFailure", built: true, def: OnFailureDiscard, words: []string{OnFailureDiscard, OnFailureKeep}, read: readOnFailure,
+		doc: "What becomes of a failed step's writes to the workspace: discard or keep. Default: discard."},
 	{name: "continueOnError", built: true, def: false, read: readContinueOnError,
 		doc: "A failure of the step is reported and does not close the gate. Steps that need it are skipped all the same. Default: false."},
 	{name: "tolerate", built: true, def: []any{}, words: faultWords(), read: readTolerate,
@@ -216,17 +222,6 @@ var fileKeys = map[string]string{
 	"version":  "Version of the format: 1, which is also the default.",
 	"defaults": "Keys that hold for every step that does not write them itself.",
 	"steps":    "The steps, in the order in which they run.",
-}
-
-// foreign are the names other tools have for what we have too.
-var foreign = map[string]string{
-	"timeout": "timeoutS", "timeout-minutes": "timeoutS", "timeoutms": "timeoutS",
-	"memory": "memoryMb", "mem": "memoryMb", "memorymb": "memoryMb", "cpu": "cpus", "pids-limit": "pids",
-	"working-directory": "workdir", "cwd": "workdir", "shell": "language", "script": "run", "cmd": "command",
-	"args": "command", "entrypoint": "command", "continue-on-error": "continueOnError", "allowfailure": "continueOnError",
-	"environment": "env", "secrets": "passEnv", "egress": "egressAllow", "allow": "egressAllow",
-	"allowed-endpoints": "egressAllow", "volumes": "mounts", "depends_on": "needs", "dependson": "needs",
-	"container": "image", "rootfs": "image", "title": "name",
 }
 
 // stepKey finds the row of a key.
@@ -256,46 +251,4 @@ func faultWords() []string {
 		out[i] = string(k.Type)
 	}
 	return out
-}
-
-// nearest finds the word that was probably meant; empty if none is near.
-func nearest(word string, words []string) string {
-	if len(word) > 64 {
-		return ""
-	}
-	lower := strings.ToLower(word)
-	best, bestAt := "", 1+len(lower)/3
-	for _, w := range words {
-		if foreign[lower] == w {
-			return w
-		}
-		if d := distance(lower, strings.ToLower(w)); d < bestAt {
-			best, bestAt = w, d
-		}
-	}
-	return best
-}
-
-// distance counts the changes that turn one word into the other: a letter put
-// in, left out or replaced, or two neighbours swapped.
-func distance(a, b string) int {
-	before, last, now := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		now[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				now[j] = min(now[j], before[j-2]+1)
-			}
-		}
-		before, last, now = last, now, before
-	}
-	return last[len(b)]
 }

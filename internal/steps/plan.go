@@ -36,6 +36,7 @@ type PlanStep struct {
 	CPUs           float64         `json:"cpus"` // 0: no cap
 	TimeoutS       float64         `json:"timeoutS"`
 	RequireLimits  bool            `json:"requireLimits"`
+	DiskMb         int64           `json:"diskMb"` // what it may write to the workspace
 	Network        bool            `json:"network"`
 	EgressAllow    []egress.Entry  `json:"egressAllow"`             // canonical rules
 	EgressPresets  []EgressPreset  `json:"egressPresets,omitempty"` // that the rules name
@@ -44,6 +45,8 @@ type PlanStep struct {
 	EgressMaxBytes int64           `json:"egressMaxBytes"` // 0: no bound
 	ExpectDenied   []string        `json:"expectDenied"`
 	Needs          []string        `json:"needs"`
+	AllowChanges   []string        `json:"allowChanges"` // globs; none: nothing may change
+	OnFailure      string          `json:"onFailure"`    // OnFailureDiscard or OnFailureKeep
 	ContinueOnErr  bool            `json:"continueOnError"`
 	Tolerate       []box.FaultType `json:"tolerate"`
 	Expect         Expect          `json:"expect"`

@@ -16,6 +16,7 @@ func TestPlanAsJSON(t *testing.T) {
 	for _, want := range []string{
 		`"mounts":[{"source":"/a","target":"/b","readOnly":true}]`, `{"target":"/tmp","bytes":67108864}`,
 		`"passEnv":["TOKEN"]`, `"env":[{"name":"A","value":"b"}]`, `"expect":{"exitCode":0}`, `"needs":[]`,
+		`"diskMb":1024`, `"allowChanges":["**"]`, `"onFailure":"discard"`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s is not in %s", want, got)

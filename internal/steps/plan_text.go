@@ -94,6 +94,8 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 		row("profile", inert(p.Profile))
 	}
 	row("output", "up to "+size(p.MaxOutput)+" each of stdout and stderr")
+	row("changes", p.changes()...)
+	row("if failed", map[bool]string{true: "its writes to the workspace are kept", false: "its writes to the workspace are discarded"}[p.OnFailure == OnFailureKeep])
 	row("files", map[bool]string{true: "changes are listed", false: "changes are not listed"}[p.TrackFiles])
 	row("passes if", p.passes())
 }
@@ -114,6 +116,7 @@ func (p *PlanStep) limits() string {
 	if !p.RequireLimits {
 		must = "not required: the step runs even if nothing is capped"
 	}
+	caps = append(caps, "disk "+strconv.FormatInt(p.DiskMb, 10)+" MiB")
 	return strings.Join(caps, ", ") + " (" + must + ")"
 }
 

@@ -58,6 +58,8 @@ func (k key) allowed() string {
 		return "a map of paths to sizes such as 64m, or a list of paths"
 	case "capDrop":
 		return "a list of capabilities, such as [ALL]"
+	case "allowChanges":
+		return "a list of globs: " + allowedGlob
 	case "needs":
 		return "an id, or a list of ids"
 	case "tolerate":

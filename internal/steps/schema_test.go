@@ -338,7 +338,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"another version":                      "version: 2\nsteps: [{run: x}]",
 		"an unknown key of the file":           "step: []\nsteps: [{run: x}]",
 		"an unknown key of a step":             "steps: [{run: x, timeout: 3}]",
-		"a key that is not built yet":          "steps: [{run: x, diskMb: 3}]",
+		"a key that is not built yet":          "steps: [{run: x, depsReadonly: true}]",
 		"a step with nothing to run":           "steps: [{name: x}]",
 		"a step with run and command":          "steps: [{run: x, command: [y]}]",
 		"run in defaults":                      "defaults: {run: x}\nsteps: [{run: x}]",
@@ -369,6 +369,14 @@ func TestSchemaRefuses(t *testing.T) {
 		"null where there is no such thing":    "steps: [{run: x, timeoutS: null}]",
 		"a name longer than can be shown":      "steps: [{run: x, name: " + strings.Repeat("n", maxName+1) + "}]",
 		"a workdir that is relative":           "steps: [{run: x, workdir: src}]",
+		"half a megabyte of disk":              "steps: [{run: x, diskMb: 0.5}]",
+		"no disk at all":                       "steps: [{run: x, diskMb: 0}]",
+		"more disk than there is":              "steps: [{run: x, diskMb: 1048577}]",
+		"no cap on the disk":                   "steps: [{run: x, diskMb: null}]",
+		"a glob that is no list":               "steps: [{run: x, allowChanges: 'out/**'}]",
+		"a glob that is a number":              "steps: [{run: x, allowChanges: [5]}]",
+		"the same glob twice":                  "steps: [{run: x, allowChanges: [a, a]}]",
+		"another word for onFailure":           "steps: [{run: x, onFailure: rollback}]",
 		"a passed variable that is not a name": "steps: [{run: x, passEnv: ['A=B']}]",
 	} {
 		t.Run(sentence, func(t *testing.T) {

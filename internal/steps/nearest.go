@@ -1,0 +1,56 @@
+package steps
+
+import "strings"
+
+// foreign are the names other tools have for what we have too.
+var foreign = map[string]string{
+	"timeout": "timeoutS", "timeout-minutes": "timeoutS", "timeoutms": "timeoutS",
+	"memory": "memoryMb", "mem": "memoryMb", "memorymb": "memoryMb", "cpu": "cpus", "pids-limit": "pids",
+	"working-directory": "workdir", "cwd": "workdir", "shell": "language", "script": "run", "cmd": "command",
+	"args": "command", "entrypoint": "command", "continue-on-error": "continueOnError", "allowfailure": "continueOnError",
+	"environment": "env", "secrets": "passEnv", "egress": "egressAllow", "allow": "egressAllow",
+	"allowed-endpoints": "egressAllow", "volumes": "mounts", "depends_on": "needs", "dependson": "needs",
+	"container": "image", "rootfs": "image", "title": "name",
+}
+
+// nearest finds the word that was probably meant; empty if none is near.
+func nearest(word string, words []string) string {
+	if len(word) > 64 {
+		return ""
+	}
+	lower := strings.ToLower(word)
+	best, bestAt := "", 1+len(lower)/3
+	for _, w := range words {
+		if foreign[lower] == w {
+			return w
+		}
+		if d := distance(lower, strings.ToLower(w)); d < bestAt {
+			best, bestAt = w, d
+		}
+	}
+	return best
+}
+
+// distance counts the changes that turn one word into the other: a letter put
+// in, left out or replaced, or two neighbours swapped.
+func distance(a, b string) int {
+	before, last, now := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		now[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			now[j] = min(last[j]+1, now[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				now[j] = min(now[j], before[j-2]+1)
+			}
+		}
+		before, last, now = last, now, before
+	}
+	return last[len(b)]
+}
