@@ -35,6 +35,15 @@ var mayImport = map[string]string{
 	"internal/workspace/delta": "workspace",
 	// What lies around the workspace's transaction.
 	"internal/workspace/policy": "workspace",
+	"internal/egress":          "",
+	"internal/gha":             "",
+	"internal/idmap":           "",
+	"internal/limits":          "",
+	"internal/lazy":            "",
+	"internal/rootfs":          "",
+	"internal/seccomp":         "",
+	"internal/workspace":       "",
+	"internal/workspace/patch": "workspace",
 	// What runs inside a box, as its first process. What it imports runs there.
 	"internal/boxinit": "seccomp",
 	// What package clients are set up for, as rules.
