@@ -1,6 +1,7 @@
 package gha
 
 import (
+	"encoding/binary"
 	"io"
 	"strings"
 	"sync"
@@ -13,43 +14,60 @@ const Masked = "***"
 // as the value 1, would ruin every line and protect nothing.
 const MinSecret = 4
 
-// Masker finds the values of secrets in text. It is safe for concurrent use,
-// and nil masks nothing.
+// Masker finds the values of secrets in text, and their usual encodings. It is
+// safe for concurrent use, and nil masks nothing.
 //
-// It is an automaton over all values at once: its state is how much of which
-// value the last bytes could be the beginning of, which is exactly what a
-// stream must hold back. Its time does not depend on the number of values.
+// It is an automaton over all of them at once: its state is how much of which
+// one the last bytes could be the beginning of, which is exactly what a stream
+// must hold back. Its time hardly depends on their number: most bytes are
+// passed over by their next four, with which nothing begins.
 //
-// It does not find a value in another spelling: base64, reversed, or one letter
-// per line. Whoever runs untrusted code with a secret has given it away.
+// What it knows is in encodings; it does not find a value that is encrypted, or
+// printed with one letter per line. Whoever runs untrusted code with a secret
+// has given it away.
 type Masker struct {
-	nodes []maskNode
-	edges map[maskEdge]int32
-	root  [256]int32
+	nodes   []maskNode
+	root    [256]int32
+	heads   [headBits / 64]uint64 // hashes of the first MinSecret bytes
+	longest int
 }
 
 type maskNode struct {
-	fail  int32
-	depth int32 // bytes from the root
-	found int32 // length of the longest value that ends here, or 0
-	inner bool  // some value goes on from here
+	fail    int32
+	depth   int32 // bytes from the root
+	found   int32 // length of the longest value that ends here, or 0
+	child   int32 // some value goes on from here
+	sibling int32
+	b       byte // by which it is reached
 }
 
-type maskEdge struct {
-	node int32
-	b    byte
+// headBits is so many that of the heads of fifty secrets with all encodings few
+// are hit by chance, and so few that they stay in the first cache.
+const headBits = 1 << 16
+
+func head(p []byte) uint32 {
+	return binary.LittleEndian.Uint32(p) * 0x9e3779b1 >> 16
 }
 
 // NewMasker looks for the values given, and for each line of a value of several
-// lines, since output seldom keeps line ends as they were.
+// lines, since output seldom keeps line ends as they were; and for the encodings
+// of each.
 func NewMasker(values ...string) *Masker {
-	m := &Masker{nodes: make([]maskNode, 1), edges: map[maskEdge]int32{}}
+	m := &Masker{nodes: make([]maskNode, 1)}
+	known := map[string]bool{}
+	each := func(v string) {
+		if !known[v] {
+			known[v] = true
+			m.add(v)
+			encodings(v, m.add)
+		}
+	}
 	for _, v := range values {
-		m.add(v)
+		each(v)
 		if lines := strings.FieldsFunc(v, func(r rune) bool { return r == '\n' || r == '\r' }); len(lines) > 1 || strings.TrimSpace(v) != v {
 			for _, line := range lines {
-				m.add(line)
-				m.add(strings.TrimSpace(line))
+				each(line)
+				each(strings.TrimSpace(line))
 			}
 		}
 	}
@@ -61,50 +79,63 @@ func (m *Masker) add(value string) {
 	if len(value) < MinSecret {
 		return
 	}
-	var at int32
-	for i := 0; i < len(value); i++ {
-		e := maskEdge{at, value[i]}
-		next, ok := m.edges[e]
-		if !ok {
-			next = int32(len(m.nodes))
-			m.nodes = append(m.nodes, maskNode{depth: int32(i + 1)})
-			m.edges[e] = next
-			m.nodes[at].inner = true
-			if at == 0 {
-				m.root[value[i]] = next
-			}
+	h := head([]byte(value[:MinSecret]))
+	m.heads[h/64] |= 1 << (h % 64)
+	m.longest = max(m.longest, len(value))
+	at := m.root[value[0]]
+	if at == 0 {
+		at = m.node(1, value[0])
+		m.root[value[0]] = at
+	}
+	for i := 1; i < len(value); i++ {
+		next := m.below(at, value[i])
+		if next == 0 {
+			next = m.node(int32(i+1), value[i])
+			m.nodes[next].sibling = m.nodes[at].child
+			m.nodes[at].child = next
 		}
 		at = next
 	}
 	m.nodes[at].found = int32(len(value))
 }
 
+func (m *Masker) node(depth int32, b byte) int32 {
+	m.nodes = append(m.nodes, maskNode{depth: depth, b: b})
+	return int32(len(m.nodes) - 1)
+}
+
+// below is where b leads from a node that is not the root, or 0.
+func (m *Masker) below(at int32, b byte) int32 {
+	to := m.nodes[at].child
+	for to != 0 && m.nodes[to].b != b {
+		to = m.nodes[to].sibling
+	}
+	return to
+}
+
 // link sets each node's fail: the longest other beginning that the same bytes
 // end with. Nodes are visited by depth, as fail leads to a lesser one.
 func (m *Masker) link() {
-	byDepth := make([][]maskEdge, 1)
-	for e, to := range m.edges {
-		d := int(m.nodes[to].depth)
-		for len(byDepth) <= d {
-			byDepth = append(byDepth, nil)
+	queue := make([]int32, 0, len(m.nodes))
+	for _, at := range m.root {
+		if at != 0 {
+			queue = append(queue, at)
 		}
-		byDepth[d] = append(byDepth[d], e)
 	}
-	for _, level := range byDepth {
-		for _, e := range level {
-			to := m.edges[e]
+	for i := 0; i < len(queue); i++ {
+		at := queue[i]
+		for to := m.nodes[at].child; to != 0; to = m.nodes[to].sibling {
 			n := &m.nodes[to]
-			if e.node != 0 {
-				n.fail = m.next(m.nodes[e.node].fail, e.b)
-			}
+			n.fail = m.next(m.nodes[at].fail, n.b)
 			n.found = max(n.found, m.nodes[n.fail].found)
+			queue = append(queue, to)
 		}
 	}
 }
 
 func (m *Masker) next(at int32, b byte) int32 {
 	for at != 0 {
-		if to, ok := m.edges[maskEdge{at, b}]; ok {
+		if to := m.below(at, b); to != 0 {
 			return to
 		}
 		at = m.nodes[at].fail
@@ -137,10 +168,7 @@ func (s *masking) push(dst, p []byte) []byte {
 	}
 	for i := 0; i < len(p); {
 		if s.at == 0 && len(s.held) == 0 {
-			j := i
-			for j < len(p) && s.m.root[p[j]] == 0 {
-				j++
-			}
+			j := s.m.pass(p, i)
 			if j > i {
 				dst, s.mark, i = append(dst, p[i:j]...), false, j
 				continue
@@ -153,12 +181,25 @@ func (s *masking) push(dst, p []byte) []byte {
 		for k := len(s.hide) - int(n.found); k < len(s.hide); k++ {
 			s.hide[k] = true
 		}
-		if !n.inner && s.at != 0 { // nothing longer can come
+		if n.child == 0 && s.at != 0 { // nothing longer can come
 			s.at = n.fail
 		}
 		dst = s.give(dst, len(s.held)-int(s.m.nodes[s.at].depth))
 	}
 	return dst
+}
+
+// pass is the first place from i on where a value could begin.
+func (m *Masker) pass(p []byte, i int) int {
+	for ; i+MinSecret <= len(p); i++ {
+		if h := head(p[i:]); m.heads[h/64]&(1<<(h%64)) != 0 {
+			return i
+		}
+	}
+	for i < len(p) && m.root[p[i]] == 0 {
+		i++
+	}
+	return i
 }
 
 // end appends to dst what was held back: no more bytes will come.
@@ -231,15 +272,11 @@ func (w *MaskWriter) write() error {
 	return w.err
 }
 
-// Longest is the length of the longest value, 0 if there is none: how many
-// bytes past a cut must be seen to know that no value lies across it.
+// Longest is the length of the longest value or encoding, 0 if there is none: how
+// many bytes past a cut must be seen to know that none lies across it.
 func (m *Masker) Longest() int {
 	if m == nil {
 		return 0
 	}
-	longest := int32(0)
-	for _, n := range m.nodes {
-		longest = max(longest, n.found)
-	}
-	return int(longest)
+	return m.longest
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -72,15 +73,23 @@ func TestMaskWriterFindsAValueHoweverItIsCut(t *testing.T) {
 		return string(b)
 	}
 	for range 3000 {
-		secrets := []string{word(4 + r.IntN(4)), word(4 + r.IntN(6)), word(5)}
+		values := []string{word(4 + r.IntN(4)), word(4 + r.IntN(6)), word(5)}
+		secrets := slices.Clone(values)
 		longest := 0
+		for _, s := range values {
+			encodings(s, func(e string) { secrets = append(secrets, e) })
+		}
 		for _, s := range secrets {
 			longest = max(longest, len(s))
 		}
-		text := word(60)
+		text := word(30) + secrets[r.IntN(len(secrets))] + word(30)
 		want := union(text, secrets)
 		var out bytes.Buffer
-		w := NewMaskWriter(&out, NewMasker(secrets...))
+		m := NewMasker(values...)
+		if m.Longest() != longest {
+			t.Fatalf("the longest has %d bytes, not %d", longest, m.Longest())
+		}
+		w := NewMaskWriter(&out, m)
 		for rest := text; rest != ""; {
 			n := 1 + r.IntN(min(len(rest), 9))
 			if got, err := w.Write([]byte(rest[:n])); got != n || err != nil {
@@ -107,16 +116,53 @@ func TestMaskWriterHoldsNothingBackThatCannotBeSecret(t *testing.T) {
 	}
 }
 
+// plainMasker is what a masker would be that knows no encodings: the benchmarks
+// say what they cost.
+func plainMasker(values ...string) *Masker {
+	m := &Masker{nodes: make([]maskNode, 1)}
+	for _, v := range values {
+		m.add(v)
+	}
+	m.link()
+	return m
+}
+
 func BenchmarkMask(b *testing.B) {
 	var secrets []string
 	for i := range 50 {
 		secrets = append(secrets, fmt.Sprintf("ghp_%032d", i*7919))
 	}
-	text := strings.Repeat("ok  \texample.com/project/internal/thing\t0.123s ghp_0000\n", 2000)
-	m := NewMasker(secrets...)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		m.Mask(text)
+	for _, c := range []struct{ name, line string }{
+		{"log", "ok  \texample.com/project/internal/thing\t0.123s coverage: 81.2% of statements\n"},
+		{"beginnings", "ok  \texample.com/project/internal/thing\t0.123s ghp_0000\n"},
+		{"hex", "3ab8f1c0d25e4f6798a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f607\n"},
+	} {
+		text := strings.Repeat(c.line, 2000)
+		for _, m := range []struct {
+			name string
+			m    *Masker
+		}{{"plain", plainMasker(secrets...)}, {"encoded", NewMasker(secrets...)}} {
+			b.Run(c.name+"/"+m.name, func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				for b.Loop() {
+					m.m.Mask(text)
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkNewMasker(b *testing.B) {
+	for _, n := range []int{1, 50} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var secrets []string
+			for i := range n {
+				secrets = append(secrets, fmt.Sprintf("ghp_%032d", i*7919))
+			}
+			for b.Loop() {
+				NewMasker(secrets...)
+			}
+		})
 	}
 }
 
