@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -305,121 +304,5 @@ func TestACommentHoldsNoHeader(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), fmt.Sprintf("#   and %d more\n", len(sum.Lost)-maxNotes)) {
 		t.Errorf("the rest is not counted:\n%s", b.String())
-	}
-}
-
-func TestSecretsAreNotInAPatch(t *testing.T) {
-	const secret = "hunter2hunter2"
-	mask := func(b []byte) []byte { return bytes.ReplaceAll(b, []byte(secret), []byte("***")) }
-	d := dirs{t.TempDir(), t.TempDir()}
-	lay(t, d.before, tree{
-		"context": text(secret + "\n2\n3\n"), "far": text(secret + "\n" + numbers), "old": text("pw=" + secret + "\n"), "oldbin": text(secret + "\x00"),
-	})
-	lay(t, d.after, tree{
-		"context": text(secret + "\n2\nthree\n"), "far": text(secret + "\n" + numbers + "17\n"), "new": text("a\nx" + secret + "y"), "bin": text("\x00" + secret),
-		"link": link("/" + secret), "name-" + secret: text("a\n"), "p-" + secret: {kind: "fifo"}, "clean": text("a\n"), "cleanbin": text("\x00"),
-		"long": text(strings.Repeat("a\n", maxTextLines+1) + secret),
-	})
-	var b bytes.Buffer
-	sum, err := Write(context.Background(), &b, d.changes(t), d, Options{Mask: mask})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []Note{
-		{"bin", "its content holds the value of a secret"}, {"long", "its content holds the value of a secret"},
-		{"name-***", "its name holds the value of a secret"}, {"oldbin", "its content holds the value of a secret"}, {"p-***", "a fifo"},
-	}
-	if diff := cmp.Diff(want, sum.Lost); diff != "" {
-		t.Errorf("lost (-want +got):\n%s", diff)
-	}
-	if sum.Masked != 4 || sum.Files != 7 {
-		t.Errorf("%d masked, %d files", sum.Masked, sum.Files)
-	}
-	p := b.String()
-	if strings.Contains(p, secret) {
-		t.Errorf("the secret is in\n%s", p)
-	}
-	if strings.Contains(p, blob([]byte("pw="+secret+"\n"))) {
-		t.Error("the name of a content with the secret is in the patch")
-	}
-	for _, s := range []string{"\n-pw=***\n", "\n ***\n 2\n-3\n+three\n", "\n+x***y\n\\ No newline", "\n+/***\n", "# Values of secrets are masked", "\n#   \"new\"\n"} {
-		if !strings.Contains(p, s) {
-			t.Errorf("no %q in\n%s", s, p)
-		}
-	}
-	if strings.Contains(p, `#   "far"`) {
-		t.Error("a file is said to be masked whose secret is in no hunk")
-	}
-}
-
-func TestAMaskCannotAddLines(t *testing.T) {
-	out, found := maskLines(hunks(nil, []byte("a\nb\n")), func([]byte) []byte { return []byte("x\n+y") })
-	if !found || string(out) != "@@ -0,0 +1,2 @@\n+x +y\n+x +y\n" {
-		t.Errorf("%q", out)
-	}
-}
-
-// The lines are compared in memory and in n log n; beyond a bound they are not.
-func TestAHugeTextIsWrittenInBoundedTime(t *testing.T) {
-	var before, after strings.Builder
-	for i := range maxTextLines - 1 {
-		fmt.Fprintln(&before, i%7*i)
-		fmt.Fprintln(&after, i%5*i)
-	}
-	start := time.Now()
-	if len(hunks([]byte(before.String()), []byte(after.String()))) == 0 {
-		t.Error("no hunks")
-	}
-	took := time.Since(start)
-	t.Logf("%d lines that all differ: %v", maxTextLines, took)
-	if took > time.Minute {
-		t.Errorf("took %v", took)
-	}
-	sum, p := applies(t, tree{"f": text(before.String() + "\n\n")}, tree{"f": text(after.String())})
-	if sum.Files != 1 || !strings.Contains(p, "GIT binary patch") {
-		t.Errorf("more lines than the bound: %+v", sum)
-	}
-	old, now := tree{}, tree{}
-	for i := range maxAllLines/(2*maxTextLines) + 1 {
-		old[fmt.Sprintf("%02d", i)] = text(strings.Repeat("a\n", maxTextLines))
-		now[fmt.Sprintf("%02d", i)] = text(strings.Repeat("a\n", maxTextLines-1) + "b\n")
-	}
-	_, p = applies(t, old, now)
-	if n := strings.Count(p, "GIT binary patch"); n != 1 {
-		t.Errorf("%d literals beyond the bound on all files together, want 1", n)
-	}
-}
-
-func TestALargePatchIsKeptInAFileWithoutAName(t *testing.T) {
-	after := tree{}
-	line := strings.Repeat("a line of a text ", 60) + "\n"
-	for i := range 12 {
-		after[fmt.Sprintf("f%d", i)] = text(fmt.Sprint(i) + strings.Repeat(line, 600))
-	}
-	temp := t.TempDir()
-	t.Setenv("TMPDIR", temp)
-	sum, _ := applies(t, tree{}, after)
-	if sum.Bytes < spoolMemory {
-		t.Errorf("%d bytes do not test this", sum.Bytes)
-	}
-	left, err := os.ReadDir(temp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range left {
-		if strings.HasPrefix(e.Name(), "untrusted-steps-patch-") {
-			t.Errorf("%s is left", e.Name())
-		}
-	}
-}
-
-func TestWriteEndsWhenCancelled(t *testing.T) {
-	d := dirs{t.TempDir(), t.TempDir()}
-	lay(t, d.after, tree{"f": text("a")})
-	changes := d.changes(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := Write(ctx, &bytes.Buffer{}, changes, d, Options{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
 	}
 }
