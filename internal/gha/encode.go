@@ -14,9 +14,10 @@ const (
 	// base64 hardly come about by chance; fewer do.
 	MinEncoded = 6
 	// maxEncoded is the longest value that is looked for in its encodings: each
-	// of them takes memory of several times its length. Lines of a longer value
-	// are still looked for, each on its own.
-	maxEncoded = 16 << 10
+	// of them takes memory of many times its length, and a fifth of a second goes
+	// into ten kilobytes. A key of a cloud's account fits. Lines of a longer
+	// value are still looked for, each on its own.
+	maxEncoded = 4 << 10
 )
 
 // encodings calls add with the spellings in which a program would most likely
