@@ -402,7 +402,7 @@ func (r *runner) start(ctx context.Context) bool {
 	}
 	defer errW.Close()
 	s := r.job.Spec
-	msg := boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: r.built.Filter, Guard: r.built.Guard}}
+	msg := boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: r.built.Filter, Guard: r.built.Guard, FileBytes: s.FileBytes}}
 	if err := boxinit.Send(r.fd, msg, int(null.Fd()), int(outW.Fd()), int(errW.Fd())); err != nil {
 		if f, ok := r.next(ctx, "before the step"); ok {
 			closeFDs(f.fds)

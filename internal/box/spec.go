@@ -142,6 +142,9 @@ type Spec struct {
 	CapDrop []string // names without CAP_, or ALL
 	Profile string   // securityProfile: "" or "untrusted"
 
+	// FileBytes is how large a file the step may make, wherever it makes it.
+	// 0: no bound.
+	FileBytes     int64
 	MemoryBytes   int64 // 0: no cap asked for
 	Pids          int64 // 0: no cap asked for
 	CPUs          float64

@@ -247,6 +247,10 @@ func run(control int, p Prepare, work <-chan job, cut chan<- error) {
 	if failed != nil {
 		fail(Message{Failed: failed})
 	}
+	// Before the filter, which forbids to change what we bound here.
+	if err := boundFiles(s.FileBytes); err != nil {
+		fail(Fail("bound", "the size of the step's files", err))
+	}
 	if len(s.Guard) > 0 {
 		if err := seccomp.InstallPlain(s.Guard); err != nil {
 			fail(Fail("install", "the guard of the first process", err))

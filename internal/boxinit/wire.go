@@ -61,6 +61,8 @@ type Start struct {
 	// Guard is a filter that reports nothing, for a box whose engine filters by
 	// itself and does not protect the first process.
 	Guard []byte `json:"guard,omitempty"`
+	// FileBytes is how large a file the step may make; 0: no bound.
+	FileBytes int64 `json:"fileBytes,omitempty"`
 }
 
 // Filtered comes with the seccomp listener.

@@ -69,7 +69,7 @@ func TestEveryMessageComesThroughAsItWas(t *testing.T) {
 			Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.2")}, Keep: []int{0, 7, 40}, CgroupNS: true,
 		}},
 		{Ready: &Ready{}},
-		{Start: &Start{Argv: []string{"sh", "-c", "echo \"$X\"\n\x01"}, Env: []string{"X=<>&\u2028"}, Workdir: "/w", Filter: []byte{0, 255}, Guard: []byte{1}}},
+		{Start: &Start{Argv: []string{"sh", "-c", "echo \"$X\"\n\x01"}, Env: []string{"X=<>&\u2028"}, Workdir: "/w", Filter: []byte{0, 255}, Guard: []byte{1}, FileBytes: 1 << 40}},
 		{Start: &Start{Argv: []string{strings.Repeat("a", 3<<20)}, Env: []string{}, Workdir: "/"}}, // over a socket's buffer
 		{Filtered: &Filtered{}},
 		{Started: &Started{Pid: 2}},

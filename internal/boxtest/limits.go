@@ -63,6 +63,23 @@ func (s *suite) limitFacts(t *testing.T) {
 		s.run(t, j).answers(t, 2)
 	})
 
+	t.Run("J123 a file stops growing at FileBytes, wherever it is, and the bound cannot be raised", func(t *testing.T) {
+		t.Parallel()
+		j := s.shell(t, `trap '' XFSZ
+			ulimit -f unlimited 2>/dev/null && echo raised
+			for d in /workspace /tmp "$HOME"; do
+				head -c 2097152 /dev/zero >"$d/x" 2>/dev/null && echo "all of it in $d"
+				wc -c <"$d/x"
+				head -c 1048576 /dev/zero >"$d/y" || echo "nothing up to it in $d"
+			done`)
+		j.FileBytes = mib
+		r := s.run(t, j)
+		r.passed(t)
+		if got := strings.Join(strings.Fields(r.stdout), " "); got != "1048576 1048576 1048576" {
+			t.Errorf("stdout %q, stderr %q", r.stdout, r.stderr)
+		}
+	})
+
 	for _, tc := range []struct{ what, do string }{{"processes", "forks"}, {"threads", "threads"}, {"zombies", "zombies"}} {
 		t.Run("J117 more "+tc.what+" than pids is pids_limit", func(t *testing.T) {
 			t.Parallel()
