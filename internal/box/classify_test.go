@@ -36,7 +36,9 @@ func signs() []sign {
 			[]string{"2 processes", "memoryMb is 512", "512 MiB", "memoryMb: 1024"}, true},
 		{EscapeBlocked, func(e *Evidence) { e.Escapes = []Escape{{Syscall: "unshare", Program: "/bin/x"}} }, []string{"/bin/x", "unshare"}, false},
 		{PidsLimit, func(e *Evidence) { e.PidsRefused, e.Pids = 3, 64 }, []string{"3 times", "64", "pids: 128"}, false},
-		{DiskLimit, func(e *Evidence) { e.DiskOver = "wrote 2 MiB of 1" }, []string{"wrote 2 MiB of 1"}, false},
+		{DiskLimit, func(e *Evidence) {
+			e.Disk = DiskUse{By: "loop", BoundBytes: 64 << 20, UsedBytes: 63<<20 + 1, BoundInodes: 64 * 256, UsedInodes: 3, Full: true}
+		}, []string{"wrote 64 MiB", "diskMb is 64", "file system", "diskMb: 128"}, false},
 		{EgressLost, func(e *Evidence) { e.EgressLost = "the proxy stopped" }, []string{"the proxy stopped"}, false},
 		{EgressDenied, func(e *Evidence) {
 			e.Denied = []Denied{{Host: "evil.test", Port: 8443, Reason: "no rule", Rule: "evil.test:8443", Count: 4}}
@@ -240,6 +242,12 @@ func TestMessages(t *testing.T) {
 		{"oom without a peak says none", Evidence{OOMKills: 1, MemoryMb: 64}, []string{"memoryMb is 64", "memoryMb: 128"}, []string{"peak"}},
 		{"the peak is rounded up, so that a full cap reads as full", Evidence{OOMKills: 1, MemoryMb: 64, PeakMemory: 63<<20 + 1}, []string{"64 MiB"}, nil},
 		{"one refused fork is once", Evidence{PidsRefused: 1, Pids: 8}, []string{"refused once", "pids: 16"}, []string{"times"}},
+		{"a full layer that is not over says no overshoot", Evidence{Disk: DiskUse{By: "loop", BoundBytes: 8 << 20, UsedBytes: 8 << 20, BoundInodes: 2048, UsedInodes: 5, Full: true}}, []string{"wrote 8 MiB", "diskMb is 8", "held by a file system", "diskMb: 16"}, []string{"over by", "files and folders"}},
+		{"by how much a bound was overshot is said, and who watched", Evidence{Disk: DiskUse{By: "sampler", BoundBytes: 8 << 20, UsedBytes: 40 << 20, BoundInodes: 2048, UsedInodes: 5, Over: true}}, []string{"wrote 40 MiB", "sampler", "over by 32 MiB", "diskMb: 41"}, nil},
+		{"an overshoot below a MiB is not rounded to one", Evidence{Disk: DiskUse{By: "tmpfs", BoundBytes: 8 << 20, UsedBytes: 8<<20 + 4096, Over: true}}, []string{"memory", "over by 4 KiB", "diskMb: 16"}, nil},
+		{"files run out by their number, and the line to write gives enough of them", Evidence{Disk: DiskUse{By: "sampler", BoundBytes: 1 << 20, UsedBytes: 4096, BoundInodes: 256, UsedInodes: 1024, Over: true}}, []string{"1024 files and folders, of 256", "over by 768 files", "diskMb: 5"}, nil},
+		{"a bound that was neither reached nor passed is no fault", Evidence{Disk: DiskUse{By: "loop", BoundBytes: 1 << 20, UsedBytes: 1 << 20, BoundInodes: 256, UsedInodes: 256}}, []string{"no fault"}, nil},
+		{"a disk that nobody bounded names what was written", Evidence{Disk: DiskUse{Full: true}}, []string{"wrote 0 MiB"}, []string{"held", "over by"}},
 		{"more escapes are counted", Evidence{Escapes: []Escape{{"mount", "/a"}, {"bpf", "/b"}}, EscapesMore: 5}, []string{"/a called mount", "6 more"}, []string{"bpf"}},
 		{"an escape of nobody known is still one", Evidence{EscapesMore: 2}, []string{"forbidden system call"}, nil},
 		{"an escape without a program names the call", Evidence{Escapes: []Escape{{Syscall: "i386 system call 20"}}}, []string{"i386 system call 20 was called"}, nil},

@@ -48,7 +48,7 @@ type Evidence struct {
 	EscapesMore uint64 // escapes counted but not kept
 	PidsRefused uint64
 	Pids        int64
-	DiskOver    string // words; empty if within bounds
+	Disk        DiskUse
 	EgressLost  string // words; empty if the proxy lived
 	Denied      []Denied
 
@@ -103,8 +103,8 @@ func Classify(e Evidence, tolerate []FaultType) Verdict {
 		add(PidsLimit, e.PidsRefused, "a new process or thread was refused %s: all %d of pids were in use; write pids: %d to allow more",
 			times(e.PidsRefused), e.Pids, e.Pids*2)
 	}
-	if e.DiskOver != "" {
-		add(DiskLimit, 1, "%s", e.DiskOver)
+	if e.Disk.Full || e.Disk.Over {
+		add(DiskLimit, 1, "%s", e.Disk.message())
 	}
 	if e.EgressLost != "" {
 		add(EgressLost, 1, "%s", e.EgressLost)
