@@ -47,6 +47,8 @@ var trials = []trial{
 	{"seccomp", inChild("seccomp")},
 	{"idmap", mapIDs},
 	{"limits", makeGroup},
+	{"loop", makeLoop},
+	{"tmpfs", mountTmpfs},
 	{"kern", runKern},
 	{"python3", func() error { return runs(boxPath, "python3", "-c", "import threading, subprocess") }},
 	{"setid", tempAllows("nosuid", unix.ST_NOSUID)},
@@ -228,6 +230,70 @@ func mapIDs() error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns)}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("map the ids of a mount of %s: %w", os.TempDir(), err)
+	}
+	return nil
+}
+
+// makeLoop puts a file behind a loop device, and has a program to make a file
+// system in it.
+func makeLoop() error {
+	if os.Geteuid() != 0 {
+		return errors.New("only root can")
+	}
+	if _, err := exec.LookPath("/usr/sbin/mkfs.ext4"); err != nil {
+		if _, err := exec.LookPath("/sbin/mkfs.ext4"); err != nil {
+			return err
+		}
+	}
+	control, err := unix.Open("/dev/loop-control", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /dev/loop-control: %w", err)
+	}
+	defer unix.Close(control)
+	f, err := os.CreateTemp("", "boxtest-loop-")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := errors.Join(os.Remove(f.Name()), f.Truncate(1<<20)); err != nil {
+		return err
+	}
+	for range 16 {
+		n, err := unix.IoctlRetInt(control, unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return fmt.Errorf("ask for a free loop device: %w", err)
+		}
+		fd, err := unix.Open(fmt.Sprintf("/dev/loop%d", n), unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open /dev/loop%d: %w", n, err)
+		}
+		err = unix.IoctlLoopConfigure(fd, &unix.LoopConfig{Fd: uint32(f.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}})
+		unix.Close(fd)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+	}
+	return errors.New("others took every free loop device")
+}
+
+// mountTmpfs mounts one in nobody's table and marks a folder of it as an
+// overlay would.
+func mountTmpfs() error {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("open a tmpfs: %w", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return fmt.Errorf("make a tmpfs: %w", err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("mount a tmpfs: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Setxattr(fmt.Sprintf("/proc/self/fd/%d", fd), "user.overlay.opaque", []byte("y"), 0); err != nil {
+		return fmt.Errorf("mark a folder of a tmpfs: %w", err)
 	}
 	return nil
 }

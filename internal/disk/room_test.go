@@ -1,0 +1,517 @@
+package disk_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/disk"
+	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+)
+
+func TestWhichKind(t *testing.T) {
+	for _, tc := range []struct {
+		sentence string
+		needs    []string
+		change   func(*disk.Options)
+		want     string
+		why      []string
+	}{
+		{"root with loop devices has a file system on one", []string{"root", "loop"}, func(*disk.Options) {}, disk.Loop, nil},
+		{"without loop devices, at half of the memory, it is in memory", []string{"root", "tmpfs"},
+			func(o *disk.Options) { o.Control = "/nonexistent"; o.MemoryBytes = 2 * o.Bytes }, disk.Tmpfs, []string{"no loop device", "/nonexistent", "no such file"}},
+		{"over half of the memory it is a plain folder", []string{"root"},
+			func(o *disk.Options) { o.Control = "/nonexistent"; o.MemoryBytes = 2*o.Bytes - 1 }, disk.Sampler, []string{"no loop device", "half of the step's memory"}},
+		{"without a memory cap nothing is put in memory", []string{"root"},
+			func(o *disk.Options) { o.Control = "/nonexistent"; o.MemoryBytes = 0 }, disk.Sampler, []string{"no memory cap"}},
+		{"without mkfs.ext4 there is no loop, and the package to install is named", []string{"root", "loop"},
+			func(o *disk.Options) { o.Programs = []string{"/nonexistent"}; o.MemoryBytes = 0 }, disk.Sampler, []string{"mkfs.ext4", "/nonexistent", "e2fsprogs"}},
+		{"a device that is no control device is none", []string{"root"},
+			func(o *disk.Options) { o.Control = "/dev/null"; o.MemoryBytes = 0 }, disk.Sampler, []string{"no loop device", "inappropriate ioctl"}},
+		{"a normal user has a plain folder", nil, func(o *disk.Options) { o.Root = false; o.MemoryBytes = 1 << 40 }, disk.Sampler, []string{"only root"}},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			boxtest.Need(t, tc.needs...)
+			o := disk.Options{Dir: home(t), Bytes: 4 * mib, Inodes: 1024, Root: true, UID: os.Geteuid(), GID: os.Getegid()}
+			tc.change(&o)
+			r := openOptions(t, tc.want, o)
+			for _, w := range tc.why {
+				if !strings.Contains(r.Why(), w) {
+					t.Errorf("%q is not said: %s", w, r.Why())
+				}
+			}
+			if tc.why == nil && r.Why() != "" {
+				t.Errorf("the best kind has an excuse: %s", r.Why())
+			}
+			size, base := int64(0), ""
+			if tc.want == disk.Sampler {
+				size, base = o.Bytes, filepath.Dir(r.Upper())
+			}
+			if r.FileSize() != size || r.Base() != base {
+				t.Errorf("file size %d, want %d; base %q, want %q", r.FileSize(), size, r.Base(), base)
+			}
+			for _, d := range []string{r.Upper(), r.Work()} {
+				if list, err := os.ReadDir(d); err != nil || len(list) > 0 {
+					t.Errorf("%s: %d entries (%v)", d, len(list), err)
+				}
+			}
+			fd, err := r.Tree()
+			if err != nil || (fd < 0) != (tc.want == disk.Sampler) {
+				t.Errorf("tree %d %v", fd, err)
+			}
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+			if u, err := r.Used(); err != nil || u != (disk.Usage{}) {
+				t.Errorf("nothing was written, used: %+v %v", u, err)
+			}
+		})
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	loose := t.TempDir()
+	if err := os.Chmod(loose, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		sentence string
+		o        disk.Options
+		says     string
+	}{
+		{"the zero value, which is no room at all", disk.Options{}, "absolute"},
+		{"a relative folder", disk.Options{Dir: "x", Bytes: mib, Inodes: 256}, "absolute"},
+		{"no bytes", disk.Options{Dir: home(t), Inodes: 256}, "0 bytes"},
+		{"fewer than none", disk.Options{Dir: home(t), Bytes: -1, Inodes: 256}, "-1 bytes"},
+		{"absurdly many", disk.Options{Dir: home(t), Bytes: 1 << 60, Inodes: 256}, "can be had"},
+		{"no files", disk.Options{Dir: home(t), Bytes: mib}, "0 files"},
+		{"a folder that is not there", disk.Options{Dir: "/nonexistent", Bytes: mib, Inodes: 256}, "no such file"},
+		{"a folder that others can enter", disk.Options{Dir: loose, Bytes: mib, Inodes: 256}, "only its owner"},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			r, err := disk.Open(tc.o)
+			if err == nil {
+				r.Close()
+				t.Fatal("it was opened")
+			}
+			if !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%v does not say %q", err, tc.says)
+			}
+		})
+	}
+}
+
+// What was asked for can be written, little more can, and the kernel says so.
+func TestTheKernelHoldsTheBound(t *testing.T) {
+	for _, kind := range []string{disk.Loop, disk.Tmpfs} {
+		for _, mb := range []int64{1, 8, 64} {
+			t.Run(fmt.Sprintf("%s of %d MiB: bytes up to the bound are written, past it is ENOSPC", kind, mb), func(t *testing.T) {
+				r := open(t, kind, mb*mib, mb*256)
+				if n, err := fill(r.Upper()+"/x", mb*mib); err != nil {
+					t.Fatalf("%d bytes, %v", n, err)
+				}
+				n, err := fill(r.Upper()+"/x", mb*mib)
+				if !errors.Is(err, unix.ENOSPC) {
+					t.Fatalf("%d bytes more, %v", n, err)
+				}
+				if over := float64(n) / float64(mb*mib); over > 0.05 {
+					t.Errorf("%d bytes over the bound, %.1f %%", n, 100*over)
+				}
+				u, err := r.Used()
+				if err != nil || !u.Full || u.Bytes < mb*mib || float64(u.Bytes) > 1.06*float64(mb*mib) {
+					t.Errorf("%+v %v", u, err)
+				}
+				if err := os.Remove(r.Upper() + "/x"); err != nil {
+					t.Fatal(err)
+				}
+				if u, err := r.Used(); err != nil || u.Full || u.Bytes > 64<<10 {
+					t.Errorf("with the file gone: %+v %v", u, err)
+				}
+			})
+			t.Run(fmt.Sprintf("%s of %d MiB: files up to the bound are made, past it is ENOSPC", kind, mb), func(t *testing.T) {
+				r := open(t, kind, mb*mib, mb*256)
+				n, err := makeFiles(r.Upper()+"/d", int(mb*512))
+				if !errors.Is(err, unix.ENOSPC) {
+					t.Fatalf("%d files, %v", n, err)
+				}
+				if made := int64(n - 1); made < mb*256 || made > mb*256*105/100+32 {
+					t.Errorf("%d files, asked for %d", made, mb*256)
+				}
+				if u, err := r.Used(); err != nil || !u.Full || u.Inodes < mb*256 {
+					t.Errorf("%+v %v", u, err)
+				}
+			})
+		}
+		t.Run(kind+": a sparse file of a TiB takes no room, and what is written in it does", func(t *testing.T) {
+			r := open(t, kind, 8*mib, 2048)
+			f, err := os.Create(r.Upper() + "/sparse")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := f.Truncate(1 << 40); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteAt(make([]byte, mib), 1<<39); err != nil {
+				t.Fatal(err)
+			}
+			if u, err := r.Used(); err != nil || u.Full || u.Bytes < mib || u.Bytes > mib+256<<10 || u.Inodes != 1 {
+				t.Errorf("%+v %v", u, err)
+			}
+		})
+	}
+}
+
+// Every size can be had, with little more than was asked for.
+func TestLoopSizes(t *testing.T) {
+	for _, s := range []struct{ bytes, inodes int64 }{
+		{disk.MinBytes, disk.MinInodes}, {disk.MinBytes, 256}, {3*mib + 1, 768}, {127 * mib, 127 * 256}, {128 * mib, 128 * 256},
+		{129 * mib, 129 * 256}, {1 << 30, 256 << 10}, {1 << 30, 100}, {5 << 30, 5 * 256 << 10}, {64 << 30, 64 * 256 << 10}, {1 << 40, 1 << 28},
+	} {
+		t.Run(fmt.Sprintf("%d bytes and %d files", s.bytes, s.inodes), func(t *testing.T) {
+			r := open(t, disk.Loop, s.bytes, s.inodes)
+			var st unix.Statfs_t
+			if err := unix.Statfs(r.Upper(), &st); err != nil {
+				t.Fatal(err)
+			}
+			bytes, inodes := int64(st.Bavail)*st.Bsize, int64(st.Ffree)
+			t.Logf("bytes +%.3f %%, files +%d", 100*float64(bytes-s.bytes)/float64(s.bytes), inodes-s.inodes)
+			if bytes < s.bytes || float64(bytes) > 1.03*float64(s.bytes)+128<<10 {
+				t.Errorf("%d bytes can be written", bytes)
+			}
+			if inodes < s.inodes || float64(inodes) > 1.05*float64(s.inodes)+600 {
+				t.Errorf("%d files can be made", inodes)
+			}
+		})
+	}
+}
+
+// The room is what an engine lays an overlay over, in a box of another id.
+func TestInABox(t *testing.T) {
+	boxtest.Need(t, "root")
+	for _, kind := range []string{disk.Loop, disk.Tmpfs} {
+		owner := idmap.Ids{UID: 1234, GID: 5678}
+		options := func(t *testing.T) disk.Options {
+			o := of(t, kind, 8*mib, 2048)
+			o.UID, o.GID, o.Mode = owner.UID, owner.GID, 0o750
+			return o
+		}
+		t.Run(kind+": what a box writes, removes and replaces is in upper, as the workspace's owner", func(t *testing.T) {
+			r := openOptions(t, kind, options(t))
+			got := box(t, r, owner, "fill 1000", "remove a", "replace folder", "setid", "sparse 1099511627776")
+			if want := "[fill 1000 0 remove 0 0 replace 0 0 setid 0 0 sparse 0 0]"; fmt.Sprint(got) != want {
+				t.Fatalf("%v, want %v", got, want)
+			}
+			var st unix.Stat_t
+			at := func(name string) *unix.Stat_t {
+				t.Helper()
+				if err := unix.Lstat(filepath.Join(r.Upper(), name), &st); err != nil {
+					t.Fatal(err)
+				}
+				return &st
+			}
+			if s := at(""); s.Mode&0o7777 != 0o750 || int(s.Uid) != owner.UID || int(s.Gid) != owner.GID {
+				t.Errorf("upper: mode %o, owner %d:%d", s.Mode, s.Uid, s.Gid)
+			}
+			if s := at("big"); s.Size != 1000 || int(s.Uid) != owner.UID || int(s.Gid) != owner.GID {
+				t.Errorf("what was written: %d bytes, owner %d:%d", s.Size, s.Uid, s.Gid)
+			}
+			if s := at("a"); s.Mode&unix.S_IFMT != unix.S_IFCHR || s.Rdev != 0 {
+				t.Errorf("what was removed: mode %o, device %x", s.Mode, s.Rdev)
+			}
+			var b [8]byte
+			if n, err := unix.Lgetxattr(r.Upper()+"/folder", "user.overlay.opaque", b[:]); err != nil || string(b[:n]) != "y" {
+				t.Errorf("what was replaced: %q %v", b[:max(n, 0)], err)
+			}
+			if s := at("setid"); s.Mode&unix.S_ISUID == 0 {
+				t.Errorf("the set-id bit is not there for the manifest to see: %o", s.Mode)
+			}
+			var fs unix.Statfs_t
+			if err := unix.Statfs(r.Upper(), &fs); err != nil || fs.Flags&unix.ST_NOSUID == 0 || fs.Flags&unix.ST_NODEV == 0 {
+				t.Errorf("flags %x: set-id bits or devices would have power outside (%v)", fs.Flags, err)
+			}
+		})
+		t.Run(kind+": the box meets the bound, and the room is measured when the box is gone", func(t *testing.T) {
+			r := openOptions(t, kind, options(t))
+			got := box(t, r, owner, fmt.Sprintf("fill %d", 8*mib), fmt.Sprintf("fill %d", 8*mib))
+			var n, enospc int64
+			if got[0] != fmt.Sprintf("fill %d 0", 8*mib) {
+				t.Errorf("up to the bound: %s", got[0])
+			}
+			if _, err := fmt.Sscanf(got[1], "fill %d %d", &n, &enospc); err != nil || enospc != int64(unix.ENOSPC) || n > 8*mib/20 {
+				t.Errorf("past it: %s", got[1])
+			}
+			if u, err := r.Used(); err != nil || !u.Full {
+				t.Errorf("%+v %v", u, err)
+			}
+		})
+		t.Run(kind+": files run out in the box", func(t *testing.T) {
+			r := openOptions(t, kind, options(t))
+			got := box(t, r, owner, "files 10000")
+			if !strings.HasSuffix(got[0], fmt.Sprintf(" %d", unix.ENOSPC)) {
+				t.Errorf("%s", got[0])
+			}
+			if u, err := r.Used(); err != nil || !u.Full || u.Inodes < 2048 || u.Inodes > 2200 {
+				t.Errorf("%+v %v", u, err)
+			}
+		})
+		t.Run(kind+": a second tree shows the same files, with ids of its own", func(t *testing.T) {
+			r := openOptions(t, kind, options(t))
+			box(t, r, owner, "fill 100")
+			if got := box(t, r, owner, "remove big"); got[0] != "remove 0 0" {
+				t.Errorf("%v", got)
+			}
+		})
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	clean := func(t *testing.T, dir, before string) {
+		t.Helper()
+		if left := mine(t, dir); len(left) > 0 {
+			t.Errorf("loop devices: %v", left)
+		}
+		if now := mounts(t); now != before {
+			t.Errorf("mounts changed:\n%s\nwere\n%s", now, before)
+		}
+		if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
+			t.Errorf("files: %v %v", list, err)
+		}
+	}
+	for _, kind := range []string{disk.Loop, disk.Tmpfs, disk.Sampler} {
+		t.Run(kind+": nothing shows while it is there, and nothing is there afterwards", func(t *testing.T) {
+			o := of(t, kind, 64*mib, 1024)
+			before, files := mounts(t), openFiles(t)
+			r := openOptions(t, kind, o)
+			if kind == disk.Loop && len(mine(t, o.Dir)) != 1 {
+				t.Errorf("the control: %v", devices(t))
+			}
+			if now := mounts(t); now != before {
+				t.Errorf("mounts changed:\n%s", now)
+			}
+			if _, err := fill(r.Upper()+"/x", 32*mib); err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+			t.Logf("closed with 32 MiB written in %v", time.Since(begun))
+			clean(t, o.Dir, before)
+			if now := openFiles(t); now != files {
+				t.Errorf("%d files are open, were %d", now, files)
+			}
+			if err := r.Close(); err != nil {
+				t.Errorf("closed again: %v", err)
+			}
+		})
+	}
+	for _, kind := range []string{disk.Loop, disk.Tmpfs} {
+		t.Run(kind+": nothing is there after SIGKILL", func(t *testing.T) {
+			o := of(t, kind, 16*mib, 4096)
+			before := mounts(t)
+			cmd := exec.Command("/proc/self/exe", "hold", kind, o.Dir)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, _ := bufio.NewReader(out).ReadString('\n')
+			if kind == disk.Loop && len(mine(t, o.Dir)) != 1 {
+				t.Errorf("the control: %v", devices(t))
+			}
+			_ = cmd.Process.Signal(syscall.SIGKILL)
+			_ = cmd.Wait()
+			if line != "held\n" {
+				t.Fatalf("%q", line)
+			}
+			for end := time.Now().Add(10 * time.Second); len(mine(t, o.Dir)) > 0 && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			clean(t, o.Dir, before)
+		})
+	}
+	t.Run("a file system that cannot be mounted leaves nothing but the reason", func(t *testing.T) {
+		o := of(t, disk.Loop, 16*mib, 4096)
+		o.MemoryBytes, o.Programs = 0, []string{t.TempDir()}
+		// It has the mark of an ext4, and free blocks without end.
+		fake := "#!/bin/sh\nfor a; do to=$a; done\nprintf '\\377\\377\\377\\177' | dd of=$to bs=1 seek=1036 conv=notrunc 2>/dev/null\n" +
+			"printf '\\123\\357' | dd of=$to bs=1 seek=1080 conv=notrunc 2>/dev/null\n"
+		if err := os.WriteFile(o.Programs[0]+"/mkfs.ext4", []byte(fake), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		before, files := mounts(t), openFiles(t)
+		r := openOptions(t, disk.Sampler, o)
+		if !strings.Contains(r.Why(), "make the file system ext4") {
+			t.Errorf("it did not come that far: %s", r.Why())
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		clean(t, o.Dir, before)
+		if now := openFiles(t); now != files {
+			t.Errorf("%d files are open, were %d", now, files)
+		}
+	})
+}
+
+func openFiles(t testing.TB) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// A file system that promises blocks which the host has not must not pass for
+// what the step wrote.
+func TestSettle(t *testing.T) {
+	on := func(t *testing.T, size string) *disk.Room {
+		o := of(t, disk.Loop, 64*mib, 1024)
+		if err := unix.Mount("small", o.Dir, "tmpfs", 0, "mode=0700,size="+size); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(o.Dir, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		r := openOptions(t, disk.Loop, o)
+		_, _ = fill(r.Upper()+"/x", 48*mib)
+		return r
+	}
+	t.Run("a host with room: all is there", func(t *testing.T) {
+		if err := on(t, "128m").Settle(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a host without: it is said", func(t *testing.T) {
+		err := on(t, "16m").Settle()
+		if err == nil {
+			t.Fatal("all is well, with 48 MiB on a host of 16")
+		}
+		t.Log(err)
+	})
+}
+
+// Before Linux 6.15 only what is attached can be cloned.
+func TestCloneAttached(t *testing.T) {
+	boxtest.Need(t, "root", "tmpfs")
+	before, files := mounts(t), openFiles(t)
+	m, err := disk.MountDetachedTmpfs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds, err := disk.CloneAttached(m, 3)
+	if err != nil || len(fds) != 3 {
+		t.Fatalf("%v %v", fds, err)
+	}
+	if now := mounts(t); now != before {
+		t.Errorf("mounts changed:\n%s", now)
+	}
+	path := func(fd int) string { return fmt.Sprintf("/proc/self/fd/%d/x", fd) }
+	if err := os.WriteFile(path(fds[0]), []byte("one"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		if b, err := os.ReadFile(path(fd)); err != nil || string(b) != "one" {
+			t.Errorf("%q %v", b, err)
+		}
+		unix.Close(fd)
+	}
+	unix.Close(m)
+	if now := openFiles(t); now != files {
+		t.Errorf("%d files are open, were %d", now, files)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	for _, kind := range []string{disk.Loop, disk.Tmpfs, disk.Sampler} {
+		for _, what := range []struct {
+			name string
+			do   func(*disk.Room) error
+		}{
+			{"bytes", func(r *disk.Room) error { _, err := fill(r.Upper()+"/x", 9*mib); return err }},
+			{"files", func(r *disk.Room) error { _, err := makeFiles(r.Upper()+"/d", 3000); return err }},
+		} {
+			t.Run(kind+": too many "+what.name+" are noticed", func(t *testing.T) {
+				t.Parallel()
+				r := open(t, kind, 8*mib, 2048)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				over := r.Watch(ctx)
+				if err := what.do(r); err != nil && !errors.Is(err, unix.ENOSPC) {
+					t.Fatal(err)
+				}
+				select {
+				case <-over:
+				case <-time.After(20 * time.Second):
+					t.Fatal("nobody noticed")
+				}
+				u, err := r.Used()
+				if bytes, inodes := r.Bound(); err != nil || !u.Full && !u.Over(bytes, inodes) {
+					t.Errorf("%+v %v", u, err)
+				}
+			})
+		}
+		t.Run(kind+": what is within bounds is left alone", func(t *testing.T) {
+			t.Parallel()
+			r := open(t, kind, 8*mib, 2048)
+			ctx, cancel := context.WithCancel(t.Context())
+			over := r.Watch(ctx)
+			if _, err := fill(r.Upper()+"/x", 7*mib); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-over:
+				t.Error("it was said to be over")
+			case <-time.After(500 * time.Millisecond):
+			}
+			cancel()
+			select {
+			case <-over:
+				t.Error("the end of the watch was taken for the bound")
+			case <-time.After(100 * time.Millisecond):
+			}
+		})
+	}
+}
+
+func TestNextLook(t *testing.T) {
+	for _, tc := range []struct {
+		sentence   string
+		took, want time.Duration
+	}{
+		{"a short look is followed by another after a tenth of a second", time.Millisecond, 100 * time.Millisecond},
+		{"a long one makes the watching rare, so that it takes a tenth of a processor", 100 * time.Millisecond, 900 * time.Millisecond},
+		{"none at all is a short one", 0, 100 * time.Millisecond},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			if got := disk.NextLook(tc.took); got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestTrim(t *testing.T) {
+	data := make([]byte, 6*4096+100)
+	data[0], data[4096], data[3*4096], data[6*4096+5] = 1, 1, 1, 1
+	if got, want := fmt.Sprint(disk.Trimmed(data)), "[[0 2] [3 1] [6 0]]"; got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
