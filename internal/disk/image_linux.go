@@ -100,7 +100,7 @@ const ownBlocks = 8
 // firstGuess is the size of an image with so much free, in blocks.
 func firstGuess(bytes, inodes int64) int64 {
 	n := (bytes+block-1)/block + (inodes+ownInodes)/inodesPerBlock + ownBlocks + 5 // lost+found and the root
-	n += 4 * (n/32768 + 1) // bitmaps and descriptors of a group
+	n += 4 * (n/32768 + 1)                                                         // bitmaps and descriptors of a group
 	return n + min(n/49+1, 4096+1)
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/disk"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 )
 
 const (
@@ -50,8 +52,6 @@ func home(t testing.TB) string {
 	}
 	return dir
 }
-
-func isRoot() bool { return os.Geteuid() == 0 }
 
 // of are options for one kind of room, so that no better one is taken.
 func of(t testing.TB, kind string, bytes, inodes int64) disk.Options {
@@ -132,6 +132,8 @@ func inBox(ops []string) {
 		fmt.Println("box:", err)
 		os.Exit(1)
 	}
+	// The test may have to put us somewhere first.
+	_, _ = io.Copy(io.Discard, os.Stdin)
 	for _, op := range ops {
 		verb, arg, _ := strings.Cut(op, " ")
 		n, _ := strconv.ParseInt(arg, 10, 64)
@@ -195,6 +197,11 @@ func overlay() error {
 // engine would: on an id-mapped tree. It gives what each did.
 func box(t *testing.T, r *disk.Room, owner idmap.Ids, ops ...string) []string {
 	t.Helper()
+	return boxIn(t, limits.None(), r, owner, ops...)
+}
+
+func boxIn(t *testing.T, g *limits.Group, r *disk.Room, owner idmap.Ids, ops ...string) []string {
+	t.Helper()
 	boxtest.Need(t, "userns", "overlay", "idmap")
 	tree, err := r.Tree()
 	if err != nil {
@@ -226,11 +233,21 @@ func box(t *testing.T, r *disk.Room, owner idmap.Ids, ops ...string) []string {
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: idmap.Box.GID, Size: 1}},
 		Credential:  &syscall.Credential{NoSetGroups: true},
 	}
-	out, err := cmd.CombinedOutput()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	in, err := cmd.StdinPipe()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	err = g.Join(cmd.Process.Pid)
+	in.Close()
+	if err := errors.Join(err, cmd.Wait()); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != len(ops) {
 		t.Fatalf("%d operations, answers: %q", len(ops), lines)
 	}

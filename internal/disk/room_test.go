@@ -18,6 +18,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/disk"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 )
 
 func TestWhichKind(t *testing.T) {
@@ -274,6 +275,40 @@ func TestInABox(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a step writes to its own file system passes through two page caches. Both
+// can be given back: a cap on memory must not make writing to disk an oom.
+func TestWritingMoreThanTheMemoryCapIsNoOOM(t *testing.T) {
+	boxtest.Need(t, "root", "limits")
+	m, err := limits.Open(limits.Config{RunID: fmt.Sprintf("%016x", os.Getpid())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	g, err := m.New("disk", limits.Caps{MemoryBytes: 48 * mib, Pids: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	owner := idmap.Ids{}
+	r := open(t, disk.Loop, 256*mib, 1024)
+	begun := time.Now()
+	got := boxIn(t, g, r, owner, fmt.Sprintf("fill %d", 200*mib))
+	t.Logf("200 MiB with 48 of memory took %v", time.Since(begun))
+	if want := fmt.Sprintf("fill %d 0", 200*mib); got[0] != want {
+		t.Errorf("%s, want %s", got[0], want)
+	}
+	st, err := g.Stats()
+	if err != nil || st.OOMKills > 0 {
+		t.Errorf("%d oom kills (%v)", st.OOMKills, err)
+	}
+	t.Logf("peak %d MiB", st.PeakMemory>>20)
+	begun = time.Now()
+	if err := r.Settle(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("settled in %v", time.Since(begun))
 }
 
 func TestNothingIsLeft(t *testing.T) {

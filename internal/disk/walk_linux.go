@@ -106,15 +106,11 @@ var errMoved = errors.New("a folder was moved while it was measured")
 func above(fd int, want file) (int, error) {
 	var up int
 	err := withAccess(fd, func() (err error) {
-		up, err = unix.Openat(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		up, err = openFolder(fd, "..")
 		return err
 	})
 	if gone(err) {
 		return -1, errMoved
-	}
-	if errors.Is(err, unix.EACCES) {
-		// The folder above has no read bit; we had it open before.
-		up, err = openFolder(fd, "..")
 	}
 	if err != nil {
 		return -1, fmt.Errorf("go back to the folder above: %w", err)
@@ -233,27 +229,33 @@ func openFolder(at int, name string) (int, error) {
 	return fd, err
 }
 
+// accessTries bounds how often a mode is changed that somebody changes back.
+const accessTries = 16
+
 // withAccess does something in a folder. Where the folder's mode forbids it, the
 // mode is another for that moment: a step could otherwise write where nobody
 // looks. It sees the moment, if it looks for it; a folder of its own that it
 // closed to itself is what it costs.
 func withAccess(fd int, do func() error) error {
 	err := do()
-	if !errors.Is(err, unix.EACCES) {
-		return err
-	}
-	var st unix.Stat_t
-	if serr := unix.Fstat(fd, &st); serr != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o700 == 0o700 {
-		return err
-	}
-	// By descriptor, through /proc: one opened with O_PATH takes no fchmod.
-	self := fmt.Sprintf("/proc/self/fd/%d", fd)
-	if cerr := unix.Chmod(self, st.Mode&0o7777|0o700); cerr != nil {
-		return fmt.Errorf("%w (and its mode cannot be changed: %v)", err, cerr)
-	}
-	err = do()
-	if cerr := unix.Chmod(self, st.Mode&0o7777); cerr != nil && !gone(cerr) && err == nil {
-		err = fmt.Errorf("give a folder its mode back: %w", cerr)
+	for try := 0; try < accessTries && errors.Is(err, unix.EACCES); try++ {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return err
+		}
+		if st.Mode&0o700 == 0o700 {
+			err = do() // its owner has changed it meanwhile, or it was not this one
+			continue
+		}
+		// By descriptor, through /proc: one opened with O_PATH takes no fchmod.
+		self := fmt.Sprintf("/proc/self/fd/%d", fd)
+		if cerr := unix.Chmod(self, st.Mode&0o7777|0o700); cerr != nil {
+			return fmt.Errorf("%w (and its mode cannot be changed: %v)", err, cerr)
+		}
+		err = do()
+		if cerr := unix.Chmod(self, st.Mode&0o7777); cerr != nil && !gone(cerr) && err == nil {
+			err = fmt.Errorf("give a folder its mode back: %w", cerr)
+		}
 	}
 	return err
 }
