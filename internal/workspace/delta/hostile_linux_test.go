@@ -403,3 +403,62 @@ func TestPathsThatDidNotChange(t *testing.T) {
 		}
 	}
 }
+
+// TestAFolderSwappedForALinkLeadsNowhere: somebody rearranges the workspace
+// while it is looked at.
+func TestAFolderSwappedForALinkLeadsNowhere(t *testing.T) { // attack 101
+	outside := t.TempDir()
+	build(t, outside, "dir d\nfile d/f mine\nfile d/secret s\nfile f mine")
+	stack := layers(t, "dir a\ndir a/d\nfile a/d/f mine\nfile a/f mine\nlink swapd "+outside+"/d\nlink swapf "+outside+"/f")
+	upper := t.TempDir()
+	do(t, os.Chmod(upper, 0o755))
+	build(t, upper, "dir a\ndir a/d\nfile a/d/f mine\nfile a/f mine")
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		at := stack[0].Dir
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, n := range []string{"d", "f"} {
+				_ = unix.Renameat2(unix.AT_FDCWD, at+"/a/"+n, unix.AT_FDCWD, at+"/swap"+n, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	seen := map[string]int{}
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		// Below a link there is nothing: what the upper has there is new.
+		for _, d := range []func() (*Delta, error){
+			func() (*Delta, error) { return Read(context.Background(), stack, upper, Options{}) },
+			func() (*Delta, error) { return Compare(context.Background(), stack, upper, Options{}) },
+		} {
+			d, err := d()
+			if err != nil {
+				if !errors.Is(err, workspace.ErrMoved) {
+					t.Error(err)
+				}
+				seen["moved"]++
+				continue
+			}
+			for _, c := range d.Changes() {
+				if strings.Contains(c.Path, "secret") {
+					t.Fatalf("%s: read outside the workspace", short(c))
+				}
+				seen[c.Change+" "+c.Path]++
+			}
+			seen["read"]++
+			if f, err := d.OpenBefore("a/d/secret"); err == nil {
+				t.Fatalf("opened %s", f.Name())
+			}
+		}
+	}
+	close(stop)
+	<-ended
+	// The control: both states were met, or the race proves nothing.
+	if seen["retyped a/d"] == 0 || seen["read"] == seen["retyped a/d"] {
+		t.Errorf("the race was not run: %v", seen)
+	}
+}

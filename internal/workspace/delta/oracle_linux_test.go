@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
 )
@@ -35,7 +36,7 @@ func TestRandomStepsOnAnOverlay(t *testing.T) {
 		})
 	}
 	// The control: steps that do nothing prove nothing.
-	for _, kind := range []string{created, modified, deleted, moded, retyped} {
+	for _, kind := range []string{created, modified, deleted, moded, retyped, "from", "whiteout", "opaque"} {
 		if seen[kind] == 0 {
 			t.Errorf("no step did any %q: %v", kind, seen)
 		}
@@ -79,6 +80,8 @@ func randomSteps(t *testing.T, r *rand.Rand, base string, rounds int, seen map[s
 		}
 
 		want := workspace.Diff(mustSnapshot(t, before), mustSnapshot(t, after))
+		countMarks(t, o.Upper, seen)
+		files := openFiles(t)
 		read := mustRead(t, stack, o.Upper)
 		got := read.Changes()
 		full := mustCompare(t, stack, after).Changes()
@@ -98,9 +101,37 @@ func randomSteps(t *testing.T, r *rand.Rand, base string, rounds int, seen map[s
 			seen[c.Change]++
 		}
 		holdToItself(t, read)
+		if n := openFiles(t); n != files {
+			t.Fatalf("round %d: %d files open, %d before", round, n, files)
+		}
 		stack = append([]Layer{{Dir: o.Upper, Marks: true}}, stack...)
 		copyTree(t, after, at(round+1, "before"))
 	}
+}
+
+// countMarks counts what the kernel has put into an upper.
+func countMarks(t *testing.T, upper string, seen map[string]int) {
+	t.Helper()
+	do(t, filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var buf [8]byte
+		if n, err := unix.Lgetxattr(path, "user.overlay.opaque", buf[:]); err == nil && string(buf[:n]) == "y" {
+			seen["opaque"]++
+		}
+		if d.Type()&fs.ModeCharDevice != 0 {
+			seen["whiteout"]++
+		}
+		return nil
+	}))
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	do(t, err)
+	return len(list)
 }
 
 // copyTree copies a tree, without its hard links: an overlay breaks those of the

@@ -22,8 +22,11 @@ func newPool(ctx context.Context, workers int) (*pool, context.Context) {
 	c.holes.Store(workspace.MaxHoleBytes)
 	for range workers {
 		p.wg.Go(func() {
-			r := newReader(c)
+			var r *reader // most steps leave nothing to read
 			for job := range p.jobs {
+				if r == nil {
+					r = newReader(c)
+				}
 				// After the first error too: a job closes its files.
 				if err := job(r); err != nil {
 					stop(err)
