@@ -22,6 +22,10 @@ const inodesPerMiB = 256
 // write.
 func (d DiskUse) message() string {
 	mb := ceilMiB(d.BoundBytes)
+	if d.hostFull() {
+		return fmt.Sprintf("the host's file system ran full when the step had written %d MiB, and diskMb is %d; so room ran out outside the step's own cap: more diskMb would not help",
+			ceilMiB(d.UsedBytes), mb)
+	}
 	wrote := fmt.Sprintf("the step wrote %d MiB", ceilMiB(d.UsedBytes))
 	inodes := d.BoundInodes > 0 && d.UsedInodes >= d.BoundInodes
 	if inodes {
@@ -41,6 +45,16 @@ func (d DiskUse) message() string {
 		want = max(want, d.UsedInodes/inodesPerMiB+1)
 	}
 	return fmt.Sprintf("%s; write diskMb: %d to allow more", msg, want)
+}
+
+// nearlyFull is how far below its bound a layer counts as full.
+const nearlyFull = 64 << 10
+
+// hostFull says whether it was not the step's own bound that was reached. Only a
+// layer on the host's own file system can meet that; one of its own is as large
+// as its bound, whatever the host has.
+func (d DiskUse) hostFull() bool {
+	return d.By == "sampler" && d.Full && !d.Over && d.UsedBytes <= d.BoundBytes-nearlyFull && d.UsedInodes < d.BoundInodes
 }
 
 func (d DiskUse) heldBy() string {

@@ -27,6 +27,9 @@ const (
 	noFlush      = 2
 )
 
+// writeAnyway is how much is written at the end rather than given up.
+const writeAnyway = 256 << 10
+
 // loop is an ext4 on a loop device on an image without a name.
 type loop struct {
 	mounted
@@ -133,8 +136,11 @@ func (l *loop) settle() error {
 func (l *loop) close() error {
 	if l.dir >= 0 {
 		// What is not written yet belongs to nobody now. Where this is not to be
-		// had, it is written first, which takes longer and changes nothing.
-		_ = unix.IoctlSetPointerInt(l.dir, ext4Shutdown, noFlush)
+		// had, it is written first, which takes longer and changes nothing; as it
+		// is for so little that writing is quicker.
+		if u, err := l.usage(); err != nil || u.Bytes > writeAnyway {
+			_ = unix.IoctlSetPointerInt(l.dir, ext4Shutdown, noFlush)
+		}
 	}
 	l.release()
 	for until := time.Now().Add(freeLimit); l.backing != "" && read(l.sysfs) == l.backing; time.Sleep(freeLook) {

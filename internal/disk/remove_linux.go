@@ -5,91 +5,102 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
 // removeContents empties a folder of ours, whatever a step put there: folders
 // without permissions, or nested deeper than any path is long. Nobody writes
-// there any more. What is a folder is moved up to the top first, so nothing is
-// ever deeper than one level, and one name is enough.
+// there any more, so ".." leads back to where we came from.
 func removeContents(top int) error {
-	moved := 0
-	for {
-		again, err := emptyOnce(top, top, &moved)
-		if err != nil {
-			return fmt.Errorf("remove what a step wrote: %w", err)
+	if err := removeBelow(top); err != nil {
+		return fmt.Errorf("remove what a step wrote: %w", err)
+	}
+	return nil
+}
+
+// doomed is a folder that is being emptied. Its name is the last of subs of the
+// folder above.
+type doomed struct {
+	fd   int // -1: left, and to be found again
+	id   file
+	subs []string // folders in it that are not empty
+}
+
+func removeBelow(top int) (err error) {
+	fd, err := unix.FcntlInt(uintptr(top), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	way := []doomed{{fd: fd}}
+	defer func() {
+		for _, d := range way {
+			if d.fd >= 0 {
+				unix.Close(d.fd)
+			}
 		}
-		if !again {
+	}()
+	if err := way[0].strip(); err != nil {
+		return err
+	}
+	for {
+		here := &way[len(way)-1]
+		if n := len(here.subs); n > 0 {
+			fd, err := ourFolder(here.fd, here.subs[n-1])
+			if err != nil {
+				return err
+			}
+			way = append(way, doomed{fd: fd})
+			if err := way[len(way)-1].strip(); err != nil {
+				return err
+			}
+			if k := len(way) - 1 - openDepth; k >= 0 && way[k].fd >= 0 {
+				unix.Close(way[k].fd)
+				way[k].fd = -1
+			}
+			continue
+		}
+		if len(way) == 1 {
 			return nil
 		}
+		up := &way[len(way)-2]
+		if up.fd < 0 {
+			if up.fd, err = above(here.fd, up.id); err != nil {
+				up.fd = -1
+				return err
+			}
+		}
+		unix.Close(here.fd)
+		way = way[:len(way)-1]
+		last := len(up.subs) - 1
+		if err := unix.Unlinkat(up.fd, up.subs[last], unix.AT_REMOVEDIR); err != nil {
+			return err
+		}
+		up.subs = up.subs[:last]
 	}
 }
 
-// emptyOnce removes what it can in a folder and moves the rest to the top. It
-// says whether there is something left to be removed.
-func emptyOnce(dir, top int, moved *int) (again bool, err error) {
-	names, err := list(dir)
-	if err != nil {
-		return false, err
+// strip removes all that is not a folder with something in it, and lists those.
+func (d *doomed) strip() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(d.fd, &st); err != nil {
+		return err
 	}
-	for _, name := range names {
-		err := unix.Unlinkat(dir, name, 0)
-		if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-			err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
-		}
-		switch {
-		case err == nil || errors.Is(err, unix.ENOENT):
-			continue
-		case !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST):
-			return false, err
-		}
-		again = true
-		fd, err := ourFolder(dir, name)
-		if err != nil {
-			return false, err
-		}
-		err = liftAll(fd, top, moved)
-		unix.Close(fd)
-		if err != nil {
-			return false, err
-		}
-	}
-	return again, nil
-}
-
-// liftAll unlinks what is no folder in dir and moves its folders to the top.
-func liftAll(dir, top int, moved *int) error {
-	names, err := list(dir)
+	d.id = fileOf(&st)
+	names, err := list(d.fd)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		err := unix.Unlinkat(dir, name, 0)
-		if err == nil || errors.Is(err, unix.ENOENT) {
-			continue
+		err := unix.Unlinkat(d.fd, name, 0)
+		if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
+			err = unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR)
 		}
-		if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
-			return err
-		}
-		if err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); err == nil {
-			continue
-		}
-		// To move a folder changes its "..", which takes the right to write it.
-		fd, err := ourFolder(dir, name)
-		if err != nil {
-			return err
-		}
-		unix.Close(fd)
-		for {
-			*moved++
-			err = unix.Renameat2(dir, name, top, "gone-"+strconv.Itoa(*moved), unix.RENAME_NOREPLACE)
-			if !errors.Is(err, unix.EEXIST) {
-				break
-			}
-		}
-		if err != nil {
+		switch {
+		case err == nil || errors.Is(err, unix.ENOENT):
+		case errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST):
+			d.subs = append(d.subs, name)
+		default:
 			return err
 		}
 	}

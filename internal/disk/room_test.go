@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -410,6 +411,52 @@ func openFiles(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return len(list)
+}
+
+// Steps run side by side, and so do others on the host who want loop devices.
+func TestManyAtOnce(t *testing.T) {
+	boxtest.Need(t, "root", "loop")
+	before, files := mounts(t), openFiles(t)
+	dir := home(t)
+	var images disk.Images
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			o := disk.Options{Dir: dir, Bytes: int64(1+i%3) * 4 * mib, Inodes: 1024, Root: true, Images: &images}
+			for range 3 {
+				r, err := disk.Open(o)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if r.By() != disk.Loop {
+					t.Errorf("%s: %s", r.By(), r.Why())
+				}
+				if list, err := os.ReadDir(r.Upper()); err != nil || len(list) > 0 {
+					t.Errorf("a room that is not new: %v %v", list, err)
+				}
+				if _, err := fill(r.Upper()+"/x", mib); err != nil {
+					t.Error(err)
+				}
+				if u, err := r.Used(); err != nil || u.Bytes < mib || u.Bytes > mib+128<<10 {
+					t.Errorf("%+v %v", u, err)
+				}
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if left := mine(t, dir); len(left) > 0 {
+		t.Errorf("loop devices: %v", left)
+	}
+	if now := mounts(t); now != before {
+		t.Errorf("mounts changed:\n%s", now)
+	}
+	if now := openFiles(t); now != files {
+		t.Errorf("%d files are open, were %d", now, files)
+	}
 }
 
 // A file system that promises blocks which the host has not must not pass for
