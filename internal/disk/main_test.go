@@ -27,6 +27,8 @@ const (
 	// plainID is nobody's.
 	plainID = 61_234
 	userVar = "DISK_TEST_AS_USER"
+	// baseVar names the plain folder of a box, which has no tree.
+	baseVar = "DISK_TEST_BASE"
 )
 
 func TestMain(m *testing.M) {
@@ -171,6 +173,14 @@ func inBox(ops []string) {
 }
 
 func overlay() error {
+	room := 3
+	if base := os.Getenv(baseVar); base != "" {
+		// Before our own /tmp hides it.
+		var err error
+		if room, err = unix.OpenTree(unix.AT_FDCWD, base, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC); err != nil {
+			return fmt.Errorf("clone %s: %w", base, err)
+		}
+	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
@@ -187,7 +197,7 @@ func overlay() error {
 			return err
 		}
 	}
-	if err := unix.MoveMount(3, "", unix.AT_FDCWD, "/tmp/room", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+	if err := unix.MoveMount(room, "", unix.AT_FDCWD, "/tmp/room", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("move the tree in: %w", err)
 	}
 	return unix.Mount("box", "/tmp/at", "overlay", 0, "lowerdir=/tmp/lower,upperdir=/tmp/room/upper,workdir=/tmp/room/work,userxattr")
@@ -202,7 +212,18 @@ func box(t *testing.T, r *disk.Room, owner idmap.Ids, ops ...string) []string {
 
 func boxIn(t *testing.T, g *limits.Group, r *disk.Room, owner idmap.Ids, ops ...string) []string {
 	t.Helper()
-	boxtest.Need(t, "userns", "overlay", "idmap")
+	boxtest.Need(t, "userns", "overlay")
+	if r.Base() != "" {
+		cmd := exec.Command("/proc/self/exe", append([]string{"box"}, ops...)...)
+		cmd.Env = []string{baseVar + "=" + r.Base()}
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+		}
+		return answers(t, g, cmd, ops)
+	}
+	boxtest.Need(t, "idmap")
 	tree, err := r.Tree()
 	if err != nil {
 		t.Fatal(err)
@@ -233,6 +254,12 @@ func boxIn(t *testing.T, g *limits.Group, r *disk.Room, owner idmap.Ids, ops ...
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: idmap.Box.GID, Size: 1}},
 		Credential:  &syscall.Credential{NoSetGroups: true},
 	}
+	return answers(t, g, cmd, ops)
+}
+
+// answers runs a box in a group and gives a line for each operation.
+func answers(t *testing.T, g *limits.Group, cmd *exec.Cmd, ops []string) []string {
+	t.Helper()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	in, err := cmd.StdinPipe()

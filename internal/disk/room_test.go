@@ -278,6 +278,34 @@ func TestInABox(t *testing.T) {
 	}
 }
 
+// A normal user's box lays its overlay over plain folders.
+func TestInABoxOnPlainFolders(t *testing.T) {
+	boxtest.Need(t, "normal user")
+	o := of(t, disk.Sampler, 8*mib, 2048)
+	r, err := disk.Open(o)
+	must(t, err)
+	got := box(t, r, idmap.Ids{}, "fill 1000000", "remove a", "replace folder", "sparse 1099511627776", "files 20")
+	if want := "[fill 1000000 0 remove 0 0 replace 0 0 sparse 0 0 files 21 0]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+	u, err := r.Used()
+	// big, a's mark, folder, sparse, many and its 20.
+	if err != nil || u.Full || u.Inodes != 25 || u.Bytes < 1_000_000 || u.Bytes > 1_200_000 {
+		t.Errorf("%+v %v", u, err)
+	}
+	box(t, r, idmap.Ids{}, fmt.Sprintf("fill %d", 9*mib))
+	if u, err := r.Used(); err != nil || !u.Full || !u.Over(8*mib, 2048) {
+		t.Errorf("%+v %v", u, err)
+	}
+	// overlayfs leaves a folder without permissions in work.
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(o.Dir); err != nil || len(list) > 0 {
+		t.Errorf("left: %v %v", list, err)
+	}
+}
+
 // What a step writes to its own file system passes through two page caches. Both
 // can be given back: a cap on memory must not make writing to disk an oom.
 func TestWritingMoreThanTheMemoryCapIsNoOOM(t *testing.T) {
