@@ -45,6 +45,8 @@ var mayImport = map[string]string{
 	"internal/seccomp":         "",
 	"internal/workspace":       "",
 	"internal/workspace/patch": "workspace",
+	// What a box must not see of a workspace.
+	"internal/workspace/scrub": "workspace",
 	// What runs inside a box, as its first process. What it imports runs there.
 	"internal/boxinit": "seccomp",
 	// What package clients are set up for, as rules.
