@@ -47,6 +47,9 @@ var mayImport = map[string]string{
 	"internal/workspace/patch": "workspace",
 	// What a box must not see of a workspace.
 	"internal/workspace/scrub": "workspace",
+	// What a box must not see of a workspace, and what is packed up of one.
+	"internal/workspace/scrub":   "workspace",
+	"internal/workspace/archive": "",
 	// What runs inside a box, as its first process. What it imports runs there.
 	"internal/boxinit": "seccomp",
 	// What package clients are set up for, as rules.
