@@ -63,6 +63,7 @@ var mayImport = map[string]string{
 	"internal/steps":  "box egress gha limits workspace workspace/policy",
 	"internal/report": "box egress gha steps",
 	"cmd/action":      "box boxinit egress gha idmap kern limits native registry report rootfs steps workspace",
+	"cmd/action":      "box boxinit egress gha idmap kern limits native report rootfs steps workspace workspace/archive workspace/scrub",
 	"test/egress":     "",
 	"internal/bench":  "",
 	// For tests. The probe runs in boxes and must need nothing.

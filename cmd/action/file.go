@@ -75,8 +75,9 @@ func runFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolFunc("only-report", "", func(string) error { return errors.New("not built yet") })
 }
 
-// load reads and checks a steps file. ok is false when code is the exit status.
-func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
+// workspace finds the folder to work in, and refuses one that is no workspace.
+// ok is false when code is the exit status.
+func (a *app) workspace(o *options) (code int, ok bool) {
 	ws := o.workspace
 	if ws == "" {
 		ws = "."
@@ -92,9 +93,20 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 		}
 	}
 	if err != nil {
-		return nil, a.wrong("--workspace %s: %v", ws, err), false
+		return a.wrong("--workspace %s: %v", ws, err), false
 	}
 	o.workspace = real
+	if _, why := steps.NewGuard(a.loadOptions(o)).Source(real); why != "" {
+		return a.wrong("--workspace %s: %s", real, why), false
+	}
+	return 0, true
+}
+
+// load reads and checks a steps file. ok is false when code is the exit status.
+func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
+	if code, ok := a.workspace(o); !ok {
+		return nil, code, false
+	}
 	name, src, err := a.read(o)
 	if err != nil {
 		return nil, a.wrong("%v", err), false
@@ -103,9 +115,6 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	lo := a.loadOptions(o)
 	if o.only != "" && len(lo.Only) == 0 {
 		return nil, a.wrong("--only %q names no step", o.only), false
-	}
-	if _, why := steps.NewGuard(lo).Source(real); why != "" {
-		return nil, a.wrong("--workspace %s: %s", real, why), false
 	}
 	p, err = steps.Load(name, src, lo)
 	if err != nil {

@@ -56,6 +56,8 @@ func verbs() []verb {
 		{"check", "FILE", "say what is wrong with a file; nothing runs", (*app).check},
 		{"plan", "[flags] FILE", "show what would run, every default filled in", (*app).plan},
 		{"schema", "[report]", "print the JSON Schema of the steps file, or of report.json", (*app).schema},
+		{"snapshot", "FILE.tar.gz", "pack the workspace, without what is secret in it", (*app).snapshot},
+		{"restore", "FILE.tar.gz", "put a snapshot back; one with links or paths that leave is refused", (*app).restore},
 		{"kern", "install|path", "fetch and verify the kern binary, or say which one is used", (*app).kern},
 		{"version", "", "print the version", (*app).version},
 		{"help", "", "print this", (*app).help},
@@ -137,7 +139,7 @@ func (a *app) usage(w io.Writer) {
 		fmt.Fprintf(w, "  untrusted-steps %-22s %s\n", strings.TrimSpace(v.name+" "+v.args), v.does)
 	}
 	fmt.Fprint(w, `
-Flags of run and plan (they may stand after FILE):
+Flags of run and plan (they may stand after FILE; --workspace also of snapshot and restore):
   --workspace DIR     the folder the steps work in (default: the current one)
   --out DIR           where the report goes, outside the workspace (default: a new temporary folder)
   --engine NAME       auto, kern or native (default: auto)
