@@ -14,8 +14,8 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
 )
 
-// workers is how many copy at once. A second one nearly halves the time for
-// many small files; more only wait for the file system's own locks.
+// workers is how many copy at once. Making files is nearly all system time, so
+// a second one is of use where a CPU is free, and of no harm where none is.
 const workers = 2
 
 // Tree copies the content of the folder from into the empty folder to. from may

@@ -212,7 +212,7 @@ func TestWhatCannotBeReadIsAbsent(t *testing.T) {
 	})
 }
 
-// TestRootReadsEverything, and closes the copies of closed folders when filled.
+// TestRootReadsEverything: no mode stops it, and folders are closed when filled.
 func TestRootReadsEverything(t *testing.T) {
 	need.Root(t)
 	from, to := pair(t)
