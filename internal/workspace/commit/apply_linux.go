@@ -92,6 +92,8 @@ func (a *applier) apply(from int) error {
 	if err := a.openStage(); err != nil {
 		return err
 	}
+	// What was held open until now may lie elsewhere by now.
+	a.climb.cut(0)
 	for i := from; i < len(a.ops); i++ {
 		o := &a.ops[i]
 		if err := a.do(i, o); err != nil {

@@ -118,19 +118,24 @@ type opened struct {
 	Mode uint32 `json:"mode"`
 }
 
-// readOpened reads the log of those folders. A last line that is torn was
-// written before the folder was touched, and means nothing.
+// readOpened reads the log of those folders. A line that is torn was written by
+// a process that died before it touched the folder, and means nothing.
 func readOpened(r io.Reader) (h header, list []opened, err error) {
 	lines := newLines(r)
 	if err := lines.next(&h); err != nil {
 		return h, nil, err
 	}
-	for len(list) < maxOps {
+	for lines.s.Scan() {
 		var o opened
-		if lines.next(&o) != nil || checkPath(string(o.Path)) != nil {
-			break
+		if json.Unmarshal(lines.s.Bytes(), &o) != nil || checkPath(string(o.Path)) != nil {
+			continue
 		}
-		list = append(list, o)
+		if list = append(list, o); len(list) > maxOps {
+			return h, nil, fmt.Errorf("%w: more than %d folders opened", errJournal, maxOps)
+		}
+	}
+	if err := lines.s.Err(); err != nil {
+		return h, nil, fmt.Errorf("%w: %w", errJournal, err)
 	}
 	return h, list, nil
 }

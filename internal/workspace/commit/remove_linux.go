@@ -14,8 +14,8 @@ const (
 	// maxOpen is how many folders of a tree are open while it is removed. What
 	// lies deeper is first moved up to the top.
 	maxOpen = 48
-	// maxPasses is how often a folder is listed again while none of its entries
-	// could be removed and something keeps putting new ones there.
+	// maxPasses is how often a folder is listed again while something keeps
+	// putting entries there.
 	maxPasses = 64
 )
 
@@ -154,7 +154,7 @@ func (r *remover) empty(fd, depth int) error {
 		if _, err := unix.Seek(fd, 0, 0); err != nil {
 			return err
 		}
-		met := 0
+		met, lifted := 0, r.fresh
 		for {
 			var n int
 			err := again(func() (err error) {
@@ -179,6 +179,9 @@ func (r *remover) empty(fd, depth int) error {
 		// changes may leave entries out.
 		if met == 0 {
 			return nil
+		}
+		if r.fresh > lifted {
+			pass = 0 // a deep tree takes as many as it is deep
 		}
 		if pass == maxPasses {
 			return fmt.Errorf("something keeps writing there")

@@ -261,6 +261,7 @@ func (a *applier) back() error {
 
 // check looks for what would stop the commit halfway.
 func (a *applier) check() error {
+	a.climb.cut(0)
 	var last []byte
 	var made []byte // a folder that is made, and what is below it with it
 	for _, o := range a.ops {
