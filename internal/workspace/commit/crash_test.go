@@ -70,14 +70,13 @@ const (
 		file fresh/b/c 0600 new`
 )
 
-// crash is the other process. It is given a number, and ends itself with
-// SIGKILL at the step of that number.
+// crash is the other process. It is given a number or a name, and ends itself
+// with SIGKILL at the step of that number, or at the first of that name.
 func crash(what string) {
 	f := strings.SplitN(what, "|", 5)
-	at, _ := strconv.Atoi(f[1])
 	n := 0
 	o := commit.Options{}.WithStep(func(name string) {
-		if n++; n == at {
+		if n++; f[1] == name || f[1] == strconv.Itoa(n) {
 			note("killed at %d: %s", n, name)
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}
@@ -128,13 +127,18 @@ func closeIf(s *commit.Store) error {
 // crashed runs the other process. It says whether it was killed, and where.
 func (f *fixture) crashed(t *testing.T, what string, at int) (killed bool, where string) {
 	t.Helper()
+	return f.crashedAt(t, what, strconv.Itoa(at))
+}
+
+func (f *fixture) crashedAt(t *testing.T, what, at string) (killed bool, where string) {
+	t.Helper()
 	state := ""
 	if f.options.StateDirs != nil {
 		state = f.options.StateDirs[0]
 	}
 	var out bytes.Buffer
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{crashVar + "=" + strings.Join([]string{what, strconv.Itoa(at), f.ws, f.after, state}, "|"), "TMPDIR=" + os.TempDir()}
+	cmd.Env = []string{crashVar + "=" + strings.Join([]string{what, at, f.ws, f.after, state}, "|"), "TMPDIR=" + os.TempDir()}
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -142,7 +146,7 @@ func (f *fixture) crashed(t *testing.T, what string, at int) (killed bool, where
 		return false, ""
 	}
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !ws.Signaled() || ws.Signal() != unix.SIGKILL {
-		t.Fatalf("%s, to be killed at %d: %v\n%s", what, at, err, out.String())
+		t.Fatalf("%s, to be killed at %s: %v\n%s", what, at, err, out.String())
 	}
 	return true, strings.TrimSpace(out.String())
 }
@@ -228,17 +232,11 @@ func TestKilledAtAnyStepTheWorkspaceIsOldOrNew(t *testing.T) { // attack 160, 16
 // TestRecoveryIsKilledToo ends a recovery at every step of it, for commits that
 // ended at several.
 func TestRecoveryIsKilledToo(t *testing.T) {
-	first := 0 // the step that made the commit
-	for at := 1; first == 0; at++ {
-		f := newFixture(t, hardBefore, hardAfter)
-		killed, where := f.crashed(t, "commit", at)
-		if !killed {
-			t.Fatal("no step made the commit")
-		}
-		if strings.HasSuffix(where, ": wrote journal") {
-			first = at
-		}
-	}
+	f := newFixture(t, hardBefore, hardAfter)
+	_, where := f.crashedAt(t, "commit", "wrote journal")
+	number, _, _ := strings.Cut(strings.TrimPrefix(where, "killed at "), ":")
+	first, err := strconv.Atoi(number) // the step that made the commit
+	do(t, err)
 	stride := 5
 	if testing.Short() {
 		stride = 11
@@ -265,7 +263,7 @@ func TestRecoveryIsKilledToo(t *testing.T) {
 	t.Logf("%d pairs of kills", total)
 
 	// Killed again and again, each time a step later.
-	f := newFixture(t, hardBefore, hardAfter)
+	f = newFixture(t, hardBefore, hardAfter)
 	f.crashed(t, "commit", first)
 	for at := 1; ; at++ {
 		if killed, _ := f.crashed(t, "recover", at); !killed {
@@ -281,23 +279,14 @@ func TestRecoveryIsKilledToo(t *testing.T) {
 // the commit had been carried out already.
 func TestWhatWasAppliedIsNotAppliedAgain(t *testing.T) {
 	f := newFixture(t, "file a 0644 old\nfile b 0644 old\nfile c 0644 old", "file b 0644 new\nfile c 0644 new")
-	applied := 0
-	for at := 1; ; at++ {
-		g := newFixture(t, "file a 0644 old\nfile b 0644 old\nfile c 0644 old", "file b 0644 new\nfile c 0644 new")
-		killed, where := g.crashed(t, "commit", at)
-		if !killed {
-			t.Fatal("it was never applied")
-		}
-		if strings.HasSuffix(where, ": applied file") {
-			f, applied = g, at
-			break
-		}
+	if killed, _ := f.crashedAt(t, "commit", "applied file"); !killed {
+		t.Fatal("it was never applied")
 	}
 	// a is removed and b replaced by then; c is not.
 	do(t, os.WriteFile(filepath.Join(f.ws, "a"), []byte("mine"), 0o644), os.WriteFile(filepath.Join(f.ws, "b"), []byte("mine"), 0o644))
 	s := f.open(t)
 	if w := s.Recovered(); len(w) != 1 || w[0] != `completed the commit of step "build" of an earlier run that ended in the middle of it` {
-		t.Errorf("after step %d: says %q", applied, w)
+		t.Errorf("says %q", w)
 	}
 	do(t, s.Close())
 	for name, want := range map[string]string{"a": "mine", "b": "mine", "c": "new"} {

@@ -98,25 +98,23 @@ func TestRemoveTreeDoesNotEmptyWhatIsMounted(t *testing.T) {
 
 func TestDeepTreesAreCommitted(t *testing.T) { // attack 107
 	const depth = 4000
-	for _, tt := range []struct{ name, before, after string }{{"created", "ws", "after"}, {"deleted", "after", "ws"}} {
-		t.Run(tt.name, func(t *testing.T) {
-			g := newFixture(t, "", "")
-			if tt.before == "after" {
-				descend(t, g.ws, "d", depth)
-			} else {
-				descend(t, g.after, "d", depth)
-			}
-			g.old, g.new = snapshot(t, g.ws), snapshot(t, g.after)
-			g.changes = workspace.Diff(g.old, g.new)
-			if len(g.changes) != depth+1 {
-				t.Fatalf("%d changes", len(g.changes))
-			}
-			fewFiles(t, 256)
-			_, err := g.commit(t)
-			do(t, err)
-			if d := lines(g.new, snapshot(t, g.ws)); d != nil || g.beside(t) != nil {
-				t.Errorf("left %q, %d differences", g.beside(t), len(d))
-			}
-		})
+	f := newFixture(t, "", "")
+	descend(t, f.after, "d", depth)
+	f.new = snapshot(t, f.after)
+	f.changes = workspace.Diff(f.old, f.new)
+	if len(f.changes) != depth+1 {
+		t.Fatalf("%d changes", len(f.changes))
+	}
+	fewFiles(t, 256)
+	_, err := f.commit(t)
+	do(t, err)
+	if d := lines(f.new, snapshot(t, f.ws)); d != nil || f.beside(t) != nil {
+		t.Errorf("created: left %q, %d differences", f.beside(t), len(d))
+	}
+	f.changes = workspace.Diff(f.new, f.old)
+	_, err = f.commit(t)
+	do(t, err)
+	if d := lines(f.old, snapshot(t, f.ws)); d != nil || f.beside(t) != nil {
+		t.Errorf("deleted: left %q, %d differences", f.beside(t), len(d))
 	}
 }
