@@ -46,9 +46,7 @@ type Options struct {
 	MaxFound   int
 }
 
-// Find reads the names in a workspace, and of the files those that may hold a
-// secret. Nobody may write to the workspace meanwhile.
-func Find(ctx context.Context, dir string, o Options) (Mask, error) {
+func (o Options) withDefaults() Options {
 	if o.Workers <= 0 {
 		o.Workers = runtime.NumCPU()
 	}
@@ -61,13 +59,19 @@ func Find(ctx context.Context, dir string, o Options) (Mask, error) {
 	if o.MaxFound <= 0 {
 		o.MaxFound = DefaultMaxFound
 	}
+	return o
+}
+
+// Find reads the names in a workspace, and of the files those that may hold a
+// secret. Nobody may write to the workspace meanwhile.
+func Find(ctx context.Context, dir string, o Options) (Mask, error) {
+	o = o.withDefaults()
 	root, err := openAt(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return Mask{}, fmt.Errorf("look for secrets: open %s: %w", dir, err)
 	}
 	defer unix.Close(root)
-	f := &finder{o: o, root: root, hidden: map[string]bool{}, seen: map[string]int{}, linked: map[inode]string{}}
-	f.names = places(dir)
+	f := newFinder(dir, root, o)
 	w := &walk{maxEntries: o.MaxEntries, maxDepth: o.MaxDepth, stopped: ctx.Err, keep: interesting, each: f.folder, closed: f.closed}
 	if err := w.run(root, o.Workers); err != nil {
 		return Mask{}, err
@@ -80,6 +84,15 @@ func Find(ctx context.Context, dir string, o Options) (Mask, error) {
 		return Mask{}, err
 	}
 	f.noteEnv()
+	return f.done()
+}
+
+func newFinder(dir string, root int, o Options) *finder {
+	return &finder{o: o, root: root, names: places(dir), hidden: map[string]bool{}, seen: map[string]int{}, linked: map[inode]string{}}
+}
+
+// done makes the mask of what was found.
+func (f *finder) done() (Mask, error) {
 	f.tooDeep()
 	f.mask.Hidden = make([]string, 0, len(f.hidden))
 	for p := range f.hidden {
@@ -145,10 +158,10 @@ func interesting(at *folder, name []byte, _ uint64, kind byte) bool {
 		return string(name) == "objects"
 	case 'c':
 		switch string(name) {
-		case "config", "config.worktree", "config.json", "commondir", "credentials":
+		case "commondir", "credentials":
 			return true
 		}
-		return false
+		return bytes.HasPrefix(name, []byte("config"))
 	case '.', '_', 'g', 'h', 'p', 'a', 'n', 'N':
 		return kind != unix.DT_DIR && named(string(name), at.base()) != kindNone
 	}
@@ -221,6 +234,9 @@ func (f *finder) folder(fd int, at *folder, names []entry) error {
 			case at.flags&inGit != 0 && n.kind != unix.DT_DIR:
 				kind = kindGit
 			}
+		case at.flags&isDotGit != 0 && strings.HasPrefix(n.name, "config") && n.kind != unix.DT_DIR:
+			// What an editor, or git when it was killed, left beside it.
+			kind = kindGit
 		case at.flags&isDotGit != 0 && n.name == "credentials":
 			kind = kindHide
 		case at.flags&isDotGit != 0 && n.name == "FETCH_HEAD":
@@ -402,7 +418,7 @@ func (f *finder) file(fd int, path, name string, kind int, st unix.Stat_t) error
 		return nil
 	}
 	f.second(path, st)
-	f.mask.Files = append(f.mask.Files, File{Path: path, Mode: st.Mode & 0o7777, Modified: modified(st), Text: out.text})
+	f.mask.Files = append(f.mask.Files, File{Path: path, Mode: st.Mode & 0o7777, Modified: modified(st), Text: out.text, kind: kind})
 	f.mask.Notes = append(f.mask.Notes, noteOf(path, out.gone))
 	return nil
 }

@@ -212,6 +212,7 @@ func TestFind(t *testing.T) {
 		{name: "a branch called config is no configuration", files: map[string]string{".git/HEAD": "x", ".git/objects/x": "", ".git/refs/heads/config": "0123\n", ".git/logs/refs/heads/config": "0 1\n"}},
 		{name: "a module called config", files: map[string]string{".git/modules/config/config": token, ".git/modules/config/HEAD": "x", ".git/modules/config/objects/x": ""}, shown: []string{".git/modules/config/config"}},
 		{name: "a module that is not whole", files: map[string]string{".git/modules/a/b/config": token}, shown: []string{".git/modules/a/b/config"}},
+		{name: "copies that an editor left", files: map[string]string{".git/config~": token, ".git/config.lock": token, ".git/configured": "no configuration"}, hidden: []string{".git/configured"}, shown: []string{".git/config.lock", ".git/config~"}},
 		{name: "a project's own config", files: map[string]string{"config": token, "a/config": "x", "config.json": "auth"}},
 		{name: "files of credentials, at any depth", files: map[string]string{"a/.git-credentials": "x", "a/.pypirc": "x", "b/.docker/config.json": `{"auths":{}}`, ".git/credentials": "x", "t/git-credentials-1f.config": token}, hidden: []string{".git/credentials", "a/.git-credentials", "a/.pypirc", "b/.docker/config.json", "t/git-credentials-1f.config"}},
 		{name: "a .netrc only if it has a password", files: map[string]string{"a/.netrc": "machine h login l password " + secret, "b/_netrc": "machine h"}, hidden: []string{"a/.netrc"}},
@@ -280,6 +281,44 @@ func TestFind(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRefreshIsFindAfterSteps: behind a mask a step moves, removes and writes,
+// and what is committed of it is masked as if it had been looked for anew.
+func TestRefreshIsFindAfterSteps(t *testing.T) {
+	dir := t.TempDir()
+	token := "[http]\n\textraheader = " + secret + "\n"
+	for _, p := range []string{".git/config", "gone/.git/config", "retyped/.git/config", "link/.git/config"} {
+		write(t, filepath.Join(dir, p), token)
+	}
+	write(t, dir+"/.pypirc", secret)
+	write(t, dir+"/gone/.pypirc", secret)
+	m := find(t, dir, Options{})
+	for _, p := range []string{"gone", "retyped", "link"} {
+		if err := os.RemoveAll(filepath.Join(dir, p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, dir+"/retyped", "a file")
+	if err := os.Symlink(".", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/.git/config", token+"[user]\n\tname = new\n")
+	if err := os.Chmod(dir+"/.git", 0o711); err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.Refresh(context.Background(), dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := find(t, dir, Options{})
+	got.Notes, want.Notes = nil, nil
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Mask{}, File{}, folderLook{})); diff != "" {
+		t.Errorf("(-found +refreshed)\n%s", diff)
+	}
+	if len(got.Files) != 1 || !strings.Contains(string(got.Files[0].Text), "name = new") {
+		t.Errorf("%+v", got.Files)
 	}
 }
 

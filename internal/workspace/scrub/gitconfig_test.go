@@ -228,12 +228,14 @@ func FuzzGitConfig(f *testing.F) {
 
 func TestWithoutUser(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                                    "",
-		"://":                                 "://",
-		"a://b@c://d@e f":                     "a://c://d@e f",
-		"https://a:b@c@h/p":                   "https://h/p",
-		"https://https://u:p@h/":              "https://https://h/",
-		"x=https://u@h, y=http://v:w@i#z":     "x=https://h, y=http://i#z",
+		"":                                "",
+		"://":                             "://",
+		"a://b@c://d@e f":                 "a://c://d@e f",
+		"https://a:b@c@h/p":               "https://h/p",
+		"https://https://u:p@h/":          "https://https://h/",
+		"x=https://u@h, y=http://v:w@i#z": "x=https://h, y=http://i#z",
+		"https://u:a/b@h/p":               "https://h/p",
+		"https://h:80/a@b [::1] https://[::1]/a@b": "https://h:80/a@b [::1] https://[::1]/a@b",
 		"https://h/a@b":                       "https://h/a@b",
 		"git+ssh://git@h/p":                   "git+ssh://git@h/p",
 		"fetch https://h/p?q=1\n":             "fetch https://h/p?q=1\n",

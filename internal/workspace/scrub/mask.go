@@ -31,6 +31,8 @@ type File struct {
 	Mode     uint32 // twelve bits
 	Modified time.Time
 	Text     []byte
+
+	kind int
 }
 
 type folderLook struct {

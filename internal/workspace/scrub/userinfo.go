@@ -40,6 +40,7 @@ func wordWithoutUser(b *strings.Builder, w string) {
 	if q := strings.IndexByte(w[first:], '?'); q >= 0 && namesToken(w[first+q:]) {
 		w = w[:first+q]
 	}
+	lastAt := strings.LastIndexByte(w, '@')
 	for at := 0; ; {
 		i := strings.Index(w[at:], "://")
 		if i < 0 {
@@ -59,8 +60,20 @@ func wordWithoutUser(b *strings.Builder, w string) {
 			if !isSSH(w[:colon]) || strings.IndexByte(w[from:from+user], ':') >= 0 {
 				at = from + user + 1
 			}
+		} else if lastAt > end && !plainHost(w[from:end]) {
+			// A password with a slash in it: no program dials it, and yet it is one.
+			at = lastAt + 1
 		}
 	}
+}
+
+// plainHost says whether there is no more than a port behind a colon.
+func plainHost(host string) bool {
+	colon := strings.LastIndexByte(host, ':')
+	if colon < 0 || strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		return true
+	}
+	return strings.Trim(host[colon+1:], "0123456789") == ""
 }
 
 // isSSH looks at what stands before "://".
