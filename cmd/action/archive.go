@@ -42,7 +42,7 @@ func (a *app) snapshot(args []string) int {
 	}
 	var sum archive.Summary
 	err = replaceFile(to, func(f *os.File) (err error) {
-		sum, err = archive.Write(ctx, o.workspace, f, archive.Options{Look: mask.Look, Skip: skipFiles(f, to)})
+		sum, err = archive.Write(ctx, o.workspace, f, archive.Options{Look: mask.Look, Ignore: skipFiles(f, to)})
 		return err
 	})
 	if err != nil {

@@ -58,7 +58,7 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager, runner *steps.Run
 		if err != nil {
 			fixes = append(fixes, c.get...)
 		} else {
-			if err = r.probe(ctx, e, mgr); err == nil {
+			if err = r.probe(ctx, e, mgr, runner.Tree); err == nil {
 				err = expressible(e, runner, r.plan)
 			}
 			if err != nil {
@@ -112,14 +112,28 @@ func (r *run) hostForbids(ctx context.Context, mgr *limits.Manager) []string {
 		return nil
 	}
 	defer closeIt()
-	if err := r.probe(ctx, e, mgr); err != nil {
+	if err := r.probe(ctx, e, mgr, nil); err != nil {
 		return fixesFor(err)
 	}
 	return nil
 }
 
-// probe builds one box on this host, with caps, and runs nothing of anybody's.
-func (r *run) probe(ctx context.Context, e box.Engine, mgr *limits.Manager) (err error) {
+// probe builds one box on this host, with caps and the workspace as steps see
+// it, and runs nothing of anybody's. Where no overlay can be mounted, steps get
+// copies from here on.
+func (r *run) probe(ctx context.Context, e box.Engine, mgr *limits.Manager, tree *steps.Tree) error {
+	err := r.probeOnce(ctx, e, mgr, tree)
+	if err != nil && tree != nil && box.NoOverlay(err) && tree.Copies() == "" {
+		tree.UseCopies(err.Error())
+		note := "each step gets a copy of the workspace: " + err.Error()
+		r.result.Notes = append(r.result.Notes, note)
+		r.log.Say(note)
+		err = r.probeOnce(ctx, e, mgr, tree)
+	}
+	return err
+}
+
+func (r *run) probeOnce(ctx context.Context, e box.Engine, mgr *limits.Manager, tree *steps.Tree) (err error) {
 	group := limits.None()
 	if mgr != nil {
 		if group, err = mgr.New("probe", limits.Caps{MemoryBytes: 256 << 20, Pids: 64}); err != nil {
@@ -132,14 +146,22 @@ func (r *run) probe(ctx context.Context, e box.Engine, mgr *limits.Manager) (err
 		return err
 	}
 	defer os.RemoveAll(dir)
-	out := box.Run(ctx, box.Job{
+	job := box.Job{
 		Engine: e, Group: group, Stdout: io.Discard, Stderr: io.Discard, MaxOutput: 4096,
 		Spec: box.Spec{
 			ID: "probe", Argv: []string{"true"}, Env: []string{"PATH=/usr/bin:/bin"}, Workdir: box.WorkspaceTarget, Workspace: dir,
 			Tmpfs:    []box.Tmpfs{{Target: "/tmp", Bytes: 1 << 20}, {Target: box.HomeTarget, Bytes: 1 << 20}},
 			ShmBytes: 1 << 20, CapDrop: []string{"ALL"}, MemoryBytes: 256 << 20, Pids: 64, TimeoutS: 60, RequireLimits: mgr != nil,
 		},
-	})
+	}
+	if tree != nil {
+		end, err := tree.Probe(ctx, &job.Spec)
+		if err != nil {
+			return fmt.Errorf("show a box the workspace: %w", err)
+		}
+		defer end()
+	}
+	out := box.Run(ctx, job)
 	v := box.Classify(out.Evidence, nil)
 	switch {
 	case v.NoVerdict != "" && out.Cause != nil: // the same words, and what they are about

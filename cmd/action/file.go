@@ -24,6 +24,7 @@ type options struct {
 	jobs       int
 	only       string
 	json       bool
+	onlyReport bool
 	kernSHA256 string
 	source     []byte // what was read, once it was
 }
@@ -68,11 +69,11 @@ func runFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.out, "out", "", "")
 	fs.StringVar(&o.engine, "engine", "auto", "")
 	fs.IntVar(&o.jobs, "jobs", 1, "")
+	fs.BoolVar(&o.onlyReport, "only-report", false, "")
 	fs.StringVar(&o.kernSHA256, "kern-sha256", "", "")
 	for _, name := range []string{"shard", "policy", "host-setup"} {
 		fs.Func(name, "", func(string) error { return errors.New("not built yet") })
 	}
-	fs.BoolFunc("only-report", "", func(string) error { return errors.New("not built yet") })
 }
 
 // workspace finds the folder to work in, and refuses one that is no workspace.

@@ -145,6 +145,7 @@ Flags of run and plan (they may stand after FILE; --workspace also of snapshot a
   --engine NAME       auto, kern or native (default: auto)
   --jobs N            steps at a time (default: 1)
   --only ID,...       run these steps only
+  --only-report       run everything, and leave the workspace as it is
   --json              report on stdout, log on stderr (plan: the plan as JSON)
   --kern-sha256 HEX   accept the kern binary of that sum; the report says so
 

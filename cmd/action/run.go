@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,11 +62,14 @@ func (a *app) possible(o *options) (code int, ok bool) {
 	if o.engine != "auto" && o.engine != "native" && o.engine != "kern" {
 		return a.wrong("--engine %s: the engines are auto, kern and native", o.engine), false
 	}
-	if o.jobs != 1 {
-		return a.wrong("--jobs %d: only 1 is built yet; steps side by side need a workspace each", o.jobs), false
+	if o.jobs < 1 || o.jobs > maxJobs {
+		return a.wrong("--jobs %d: from 1 to %d steps can run at once", o.jobs, maxJobs), false
 	}
 	return 0, true
 }
+
+// maxJobs bounds how many boxes are alive at once.
+const maxJobs = 64
 
 // prepareOut makes the report folder ready. A folder that was asked for and
 // cannot be one is a wrong flag; having no place for one is the host's doing.
@@ -223,7 +228,17 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 		}
 		r.result.Host.Cgroup = map[string]string{"cgroup2": "v2", "cgroup1": "v1"}[mgr.Kind()]
 	}
+	tree, refusal := r.tree(ctx)
+	if refusal != nil {
+		return refusal
+	}
+	defer func() {
+		if err := tree.Close(); err != nil {
+			r.log.Say(fmt.Sprintf("what steps wrote and nobody kept could not be removed: %v", err))
+		}
+	}()
 	sr := r.runner(mgr)
+	sr.Tree = tree
 	eng, refusal := r.engine(ctx, mgr, sr)
 	if refusal != nil {
 		return refusal
@@ -249,6 +264,60 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 	return nil
 }
 
+// tree makes the workspace ready for steps. What it says is in the report too.
+func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
+	t, notes, err := steps.OpenTree(ctx, r.opt.workspace, steps.TreeOptions{
+		Home: r.app.getenv("HOME"), StateDirs: stateDirs(r.app.getenv, r.opt.workspace), OnlyShow: r.opt.onlyReport,
+	})
+	if err != nil {
+		return nil, &steps.Refusal{Cause: fmt.Sprintf("the workspace cannot be kept from what steps do to it: %v", err)}
+	}
+	if r.opt.onlyReport {
+		notes = append(notes, "--only-report: nothing that a step changed is in the workspace")
+	}
+	for _, n := range notes {
+		r.log.Say(n)
+	}
+	r.result.Notes = append(r.result.Notes, notes...)
+	return t, nil
+}
+
+// stateDirs are where transactions of a workspace may live if its own parent
+// folder takes none.
+func stateDirs(getenv func(string) string, workspace string) (dirs []string) {
+	sum := sha256.Sum256([]byte(workspace))
+	name := hex.EncodeToString(sum[:8])
+	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		dirs = append(dirs, filepath.Join(d, toolName, name))
+	}
+	if d := getenv("HOME"); filepath.IsAbs(d) && d != "/" {
+		dirs = append(dirs, filepath.Join(d, ".local", "state", toolName, name))
+	}
+	return append(dirs, filepath.Join(os.TempDir(), fmt.Sprintf("%s-%d-%s", toolName, os.Geteuid(), name)))
+}
+
+// toolsOf are the folders of a view that this host has at the same place: what a
+// link leads to in one of them is the same outside the box.
+func toolsOf(v rootfs.View) []string {
+	tools := slices.Clone(v.Binds)
+	for at, to := range v.Links {
+		if real, err := os.Readlink(at); err == nil && real == to {
+			tools = append(tools, at)
+		}
+	}
+	slices.Sort(tools)
+	return tools
+}
+
+// realPath follows links of the host; "" if there is nothing at the end.
+func realPath(path string) string {
+	p, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return ""
+	}
+	return p
+}
+
 // runner has all but the engine and the list of requests.
 func (r *run) runner(mgr *limits.Manager) *steps.Runner {
 	view := r.view("box", false)
@@ -261,6 +330,7 @@ func (r *run) runner(mgr *limits.Manager) *steps.Runner {
 		Limits:        mgr, Guard: steps.NewGuard(r.app.loadOptions(r.opt)), Workspace: r.opt.workspace, Out: r.opt.out, Log: r.log, Masker: r.masker,
 		Getenv: r.app.lookupEnv, BoxPath: view.Path, CABundle: view.CABundle,
 		NewProxy: egress.NewProxy, Now: time.Now,
+		Jobs: r.opt.jobs, OnlyReport: r.opt.onlyReport, Tools: toolsOf(view), Real: realPath,
 	}
 }
 

@@ -58,6 +58,8 @@ type Job struct {
 	// CallerPath is the caller's own PATH. Nothing in the box comes from it: it is
 	// where a command that the box lacks is looked for, to say how it could be shown.
 	CallerPath string
+	// Full is closed when the step has written more than it may: it is ended then.
+	Full <-chan struct{}
 	// Started is called once the step's command runs; it may be nil.
 	Started func()
 }
@@ -470,6 +472,8 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 			return
 		case <-oom:
 			// One process killed is the box ended: half a step has no result.
+			return
+		case <-r.job.Full:
 			return
 		case err := <-lostWay:
 			// The step goes on, with no network: its end is still its own.

@@ -7,7 +7,12 @@
 // an absent fact never becomes a fault or a pass: it becomes "no verdict".
 package box
 
-import "net/netip"
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+)
 
 // Paths inside every box, whichever engine built it.
 const (
@@ -86,11 +91,21 @@ type Mount struct {
 type Overlay struct {
 	Lower []string // layers, the top one first; real host paths, never written
 	// Base is a folder that holds the folders UpperName and WorkName, both empty.
-	// Its owner is whom the box's files belong to.
 	Base string
+	// UID and GID own the workspace, and so what the box writes.
+	UID, GID int
 	// Tree, if set, gives the folder as a mount of its own that nobody has put
 	// anywhere; whoever asks closes it. Base is then only a name for it.
 	Tree func() (fd int, err error)
+}
+
+// ErrNoOverlay: this host mounts no workspace as an overlay. Nothing has run.
+var ErrNoOverlay = errors.New("the workspace cannot be an overlay here")
+
+// NoOverlay says whether a box could not be built since there is no overlay.
+func NoOverlay(err error) bool {
+	var inside *boxinit.Failed
+	return errors.Is(err, ErrNoOverlay) || errors.As(err, &inside) && inside.Op == OverlayFailed
 }
 
 // OverlayFailed is the Op of a boxinit.Failed for an overlay that this host does

@@ -1,13 +1,13 @@
 package boxtest
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
@@ -29,7 +29,7 @@ func (s *suite) layered(t testing.TB, text string, lower ...string) (j step, upp
 		}
 	})
 	j = s.shell(t, text)
-	j.Overlay = &box.Overlay{Lower: lower, Base: base}
+	j.Overlay = &box.Overlay{Lower: lower, Base: base, UID: os.Geteuid(), GID: os.Getegid()}
 	j.Workspace = lower[len(lower)-1]
 	return j, filepath.Join(base, box.UpperName)
 }
@@ -66,8 +66,8 @@ func unchanged(t testing.TB, dir string, want map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("%s was changed (-want +got):\n%s", dir, d)
+	if !maps.Equal(want, got) {
+		t.Errorf("%s was changed: it holds %q, want %q", dir, got, want)
 	}
 }
 
@@ -141,8 +141,8 @@ three"
 		r := s.run(t, j)
 		r.passed(t)
 		lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
-		if d := cmp.Diff("1", lines[0]); d != "" {
-			t.Errorf("something is mounted twice, or the workspace is not (-want +got):\n%s\n%s", d, r.stdout)
+		if lines[0] != "1" {
+			t.Errorf("something is mounted twice, or the workspace is not: %q", r.stdout)
 		}
 	})
 

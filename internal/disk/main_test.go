@@ -32,11 +32,8 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	boxtest.Become(os.Args)
 	switch {
-	case boxtest.IsChild(os.Args):
-		boxtest.Child(os.Args)
-	case len(os.Args) == 2 && os.Args[1] == idmap.HoldArg:
-		idmap.Hold()
 	case len(os.Args) > 1 && os.Args[1] == "box":
 		inBox(os.Args[2:])
 	case len(os.Args) > 1 && os.Args[1] == "hold":

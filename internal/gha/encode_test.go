@@ -116,7 +116,7 @@ func FuzzEncoded(f *testing.F) {
 	f.Add("p@ss /wörd+\"🔑", "?q=", "&", uint8(5))
 	f.Fuzz(func(t *testing.T, secret, before, after string, cut uint8) {
 		if len(secret) < MinSecret || len(secret) > 200 || len(before)+len(after) > 400 {
-			t.Skip()
+			return
 		}
 		m := NewMasker(secret)
 		check := func(what, in, hidden string) {

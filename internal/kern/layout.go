@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
 )
 
@@ -38,6 +39,8 @@ type source struct {
 	// written to Path. Tree may give Path as a mount of its own.
 	Lower []string
 	Tree  func() (int, error)
+	// Owner, if set, is whose all its layers are; else each is its own owner's.
+	Owner *idmap.Ids
 }
 
 // shown are the folders that a source's content is found in, the first one first.
@@ -54,7 +57,7 @@ func (s source) shown() []string {
 func (s source) opened() []source {
 	var list []source
 	for _, dir := range s.Lower {
-		list = append(list, source{Path: dir, ReadOnly: true, Mapped: s.Mapped, Dir: true})
+		list = append(list, source{Path: dir, Target: s.Target, ReadOnly: true, Mapped: s.Mapped, Dir: true, Owner: s.Owner})
 	}
 	s.Lower = nil
 	return append(list, s)
@@ -106,7 +109,7 @@ func sources(s box.Spec, v rootfs.View, host hostFile) ([]source, error) {
 	}
 	ws := source{Path: s.Workspace, Target: box.WorkspaceTarget, Mapped: true}
 	if o := s.Overlay; o != nil {
-		ws.Path, ws.Lower, ws.Tree = o.Base, o.Lower, o.Tree
+		ws.Path, ws.Lower, ws.Tree, ws.Owner = o.Base, o.Lower, o.Tree, &idmap.Ids{UID: o.UID, GID: o.GID}
 	}
 	if err := add(ws); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)

@@ -101,6 +101,9 @@ func spawn(bin *binary, trees []*os.File, on *stage, p box.Placement) (*running,
 	pipes[2][1].Close()
 	if err != nil {
 		shut()
+		if on != nil && on.Own && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSPC)) {
+			return nil, fmt.Errorf("%w: make a user namespace to mount it in: %w", box.ErrNoOverlay, err)
+		}
 		return nil, fmt.Errorf("start kern's launcher: %w", err)
 	}
 	k.pid = k.cmd.Process.Pid

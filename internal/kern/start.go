@@ -244,7 +244,11 @@ func (e *Engine) dressed(fd int, src source) (*os.File, error) {
 	err := unix.Fstat(fd, &st)
 	userns := -1
 	if err == nil {
-		userns, err = e.mapper.Owner(idmap.Ids{UID: int(st.Uid), GID: int(st.Gid)})
+		owner := idmap.Ids{UID: int(st.Uid), GID: int(st.Gid)}
+		if src.Owner != nil {
+			owner = *src.Owner
+		}
+		userns, err = e.mapper.Owner(owner)
 	}
 	if err == nil {
 		err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)})
@@ -300,7 +304,11 @@ func (k *running) explain(err error) error {
 		err = fmt.Errorf("%w (kern was %s)", err, k.setup)
 	}
 	k.mu.Unlock()
-	if w := strings.TrimSpace(k.words.String()); w != "" {
+	w := strings.TrimSpace(k.words.String())
+	if _, why, ours := strings.Cut(w, overlayFailed+": "); ours {
+		return fmt.Errorf("%w: %s", box.ErrNoOverlay, oneLine(why))
+	}
+	if w != "" {
 		return fmt.Errorf("%w (kern said: %s)", err, oneLine(w))
 	}
 	return err

@@ -156,6 +156,11 @@ func (e *Engine) openTrees(set setup, o *box.Overlay) (trees []int, err error) {
 	}
 	for _, m := range set.sources() {
 		var fd int
+		owner := owner
+		if o != nil && m.Target == box.WorkspaceTarget {
+			// Of all its layers, or a file of one could not be changed in another.
+			owner = func(*unix.Stat_t) (int, error) { return e.mapper.Owner(idmap.Ids{UID: o.UID, GID: o.GID}) }
+		}
 		if o != nil && o.Tree != nil && m.Source == o.Base && !m.ReadOnly {
 			if fd, err = o.Tree(); err == nil {
 				if err = dress(fd, m, owner); err != nil {

@@ -68,12 +68,6 @@ func judge(sr *StepResult, s PlanStep, e box.Evidence) {
 		}
 	}
 	sr.Excused = s.ContinueOnErr && sr.Status == StatusFailed
-	if sr.FilesTotal > 0 {
-		sr.Workspace = "kept"
-		if sr.Status == StatusPassed {
-			sr.Workspace = "committed"
-		}
-	}
 }
 
 // meets compares a verdict with what the step must end with.
@@ -185,6 +179,12 @@ func mask(m *gha.Masker, sr *StepResult) {
 	}
 	for i := range sr.Violations {
 		sr.Violations[i].Message = m.Mask(sr.Violations[i].Message)
+	}
+	for i := range sr.Notes {
+		sr.Notes[i] = m.Mask(sr.Notes[i])
+	}
+	for i := range sr.First {
+		sr.First[i] = m.Mask(sr.First[i])
 	}
 	for i := range sr.Files {
 		f := &sr.Files[i]

@@ -119,25 +119,6 @@ func TestJudgeKeepsWhatWasSeen(t *testing.T) {
 			t.Errorf("%+v", sr)
 		}
 	})
-	for _, tc := range []struct {
-		sentence string
-		files    int
-		code     int
-		want     string
-	}{
-		{"no changed file leaves the workspace unchanged", 0, 0, "unchanged"},
-		{"changes of a step that passed are committed", 1, 0, "committed"},
-		{"changes of a step that failed are there still, and it says so", 1, 1, "kept"},
-	} {
-		t.Run(tc.sentence, func(t *testing.T) {
-			sr := newStepResult(PlanStep{}, box.Info{})
-			sr.FilesTotal = tc.files
-			judge(sr, PlanStep{}, box.Evidence{Status: exit(tc.code)})
-			if sr.Workspace != tc.want {
-				t.Errorf("%s, want %s", sr.Workspace, tc.want)
-			}
-		})
-	}
 }
 
 func TestNewStepResult(t *testing.T) {
@@ -257,7 +238,7 @@ func TestMaskLeavesOurOwnWords(t *testing.T) {
 	ours := []string{
 		// Words of ours, of which a verdict is made.
 		"Status", "Fault.Type", "Events.Type", "Network", "EgressMode", "Egress.Protocol", "Egress.Verdict", "Egress.Reason",
-		"Files.Change", "Files.Type", "Files.Mode", "Files.SHA256", "Workspace", "Violations.Type", "Limits.Enforced", "Limits.By",
+		"Files.Change", "Files.Type", "Files.Mode", "Files.SHA256", "Workspace", "Violations.Type", "Limits.Enforced", "Limits.By", "Limits.DiskBy", "WorkspaceBy", "Patch.Path",
 		"Signal", "Expected.Fault", "Unobserved", "Stdout.Path", "Stderr.Path", "Engine", "EngineVersion", "EngineDigest",
 		// Of the steps file, whose writer names the secret.
 		"ID", "Name", "Egress.Rule", "EgressUnused", "EgressTooWide.Rule", "EgressPresets.Name", "PassedEnv",

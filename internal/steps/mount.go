@@ -58,6 +58,13 @@ func readMounts(c *checker, k key, v value, s *step) {
 		if m.Target, m.ReadOnly, ok = c.target(p.val); !ok || m.Source == "" {
 			continue
 		}
+		if ws := c.opt.Workspace; !m.ReadOnly && ws != "" && (within(m.Source, ws) || within(ws, m.Source)) {
+			// What is written there would be in the workspace at once, whatever
+			// becomes of the step.
+			c.wrong(p.key, "this mount source holds the workspace or lies in it, and could be written", "such a source with [path, ro]",
+				"the workspace itself is at "+box.WorkspaceTarget+" without a mount")
+			continue
+		}
 		if i := slices.IndexFunc(s.Mounts, func(o box.Mount) bool { return o.Target == m.Target }); i >= 0 {
 			c.wrong(p.val, "two mounts have the same target", "one mount at each place")
 			continue

@@ -19,7 +19,7 @@ func planOf(text string) []PlanStep {
 	var list []PlanStep
 	for _, f := range strings.Fields(text) {
 		id, needs, has := strings.Cut(f, ":")
-		s := PlanStep{ID: id}
+		s := PlanStep{ID: id, DiskMb: 4}
 		if has {
 			s.Needs = strings.Split(needs, ",")
 		}
@@ -109,12 +109,14 @@ type refuser struct {
 	asked []string
 	err   error
 	hook  func()
+	last  box.Spec
 }
 
 func (*refuser) Info() box.Info       { return box.Info{Name: "refuser"} }
 func (*refuser) Check(box.Spec) error { return nil }
 func (e *refuser) Start(_ context.Context, s box.Spec, _ box.Placement) (*box.Built, error) {
 	e.asked = append(e.asked, s.ID)
+	e.last = s
 	if e.hook != nil {
 		e.hook()
 	}
@@ -228,7 +230,7 @@ func TestNoVerdictAndCancel(t *testing.T) {
 			Getenv: func(string) (string, bool) { return "", false },
 		}
 		var res Result
-		r.Run(context.Background(), &Plan{Steps: []PlanStep{{ID: "a", RequireLimits: true}}}, &res)
+		r.Run(context.Background(), &Plan{Steps: []PlanStep{{ID: "a", DiskMb: 4, RequireLimits: true}}}, &res)
 		if res.Verdict != VerdictError || len(e.asked) != 0 || !strings.Contains(res.Steps[0].Reason, "requireLimits") {
 			t.Errorf("%s: %+v", res.Verdict, res.Steps[0].Reason)
 		}

@@ -106,6 +106,15 @@ type StepResult struct {
 	FilesTotal    int            `json:"filesTotal"`
 	Workspace     string         `json:"workspace" jsonschema:"enum=committed,enum=discarded,enum=kept,enum=unchanged"`
 	Violations    []Violation    `json:"violations"`
+	// WorkspaceBy is how the step was kept from writing to the workspace itself:
+	// by an overlay over it, or with a copy of it.
+	WorkspaceBy string `json:"workspaceBy,omitempty" jsonschema:"enum=overlay,enum=copy"`
+	// First are paths of files that a reviewer should see before all others.
+	First []string `json:"first,omitempty"`
+	// Patch is what the step changed, as git apply takes it.
+	Patch *Patch `json:"patch,omitempty"`
+	// Notes are sentences in our own words about what is no failure.
+	Notes []string `json:"notes,omitempty"`
 	// Reason is one sentence in our own words: why the status is what it is.
 	Reason string `json:"reason,omitempty"`
 	// Excused: continueOnError kept a failure from closing the gate.
@@ -130,10 +139,13 @@ type Output struct {
 
 // Limits are the caps a step ran under.
 type Limits struct {
-	MemoryMb int64    `json:"memoryMb"`
-	Pids     int64    `json:"pids"`
-	CPUs     float64  `json:"cpus"`
-	DiskMb   int64    `json:"diskMb"`
+	MemoryMb int64   `json:"memoryMb"`
+	Pids     int64   `json:"pids"`
+	CPUs     float64 `json:"cpus"`
+	DiskMb   int64   `json:"diskMb"`
+	// DiskBy is what holds diskMb: a file system of the step's own (loop, tmpfs),
+	// or a look from outside every so often (sampler).
+	DiskBy   string   `json:"diskBy,omitempty" jsonschema:"enum=loop,enum=tmpfs,enum=sampler"`
 	Enforced []string `json:"enforced"`
 	By       string   `json:"by"`
 }
@@ -143,6 +155,21 @@ type Usage struct {
 	PeakMemoryBytes int64 `json:"peakMemoryBytes"`
 	CPUMs           int64 `json:"cpuMs"`
 	PeakPids        int64 `json:"peakPids"`
+	// What the step had written to the workspace when it ended.
+	DiskBytes  int64 `json:"diskBytes,omitempty"`
+	DiskInodes int64 `json:"diskInodes,omitempty"`
+}
+
+// Patch is a step's changes as a patch in the report folder.
+type Patch struct {
+	Path  string `json:"path"` // relative to the report folder
+	Bytes int64  `json:"bytes"`
+	Files int    `json:"files"` // that have a diff
+	// Left counts what a patch cannot carry, such as empty folders; the patch
+	// begins with what that is.
+	Left int `json:"left,omitempty"`
+	// Masked counts files with masked lines in the patch.
+	Masked int `json:"masked,omitempty"`
 }
 
 // EgressRecord is one destination a step asked for, with one outcome.

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -17,7 +15,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
-	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/delta"
 )
 
 // Runner runs a plan: one box after the other, each judged as it ends.
@@ -29,9 +27,19 @@ type Runner struct {
 	// Guard judges host paths that a box wants to see.
 	Guard     *Guard
 	Workspace string // real path
-	Out       string // report folder, prepared, outside the workspace
-	Log       *gha.Log
-	Masker    *gha.Masker
+	// Tree is that workspace as steps see and change it; nil opens it for one run.
+	Tree *Tree
+	// Jobs is how many steps may run at once; 0 is one.
+	Jobs int
+	// OnlyReport: Tree keeps nothing, and results say so.
+	OnlyReport bool
+	// Tools are the folders of the host that boxes with image host see read-only;
+	// a link into one may be committed. Real follows links of the host.
+	Tools  []string
+	Real   func(path string) string
+	Out    string // report folder, prepared, outside the workspace
+	Log    *gha.Log
+	Masker *gha.Masker
 	// Getenv looks up the caller's variables for passEnv.
 	Getenv func(string) (string, bool)
 	// BoxPath and CABundle describe image host as boxes see it.
@@ -44,12 +52,10 @@ type Runner struct {
 	// EgressLog takes a line of JSON for every request of every step.
 	EgressLog io.Writer
 	Now       func() time.Time
-	// snapshot lists the workspace; nil is workspace.Snapshot. A test cannot
-	// make a folder that takes as long to list as an attacker can.
-	snapshot snapshot
+	// read says what a step changed; nil is the view's own. A test cannot make a
+	// folder that takes as long to read as an attacker can.
+	read func(ctx context.Context, v *view) (*delta.Delta, error)
 }
-
-type snapshot func(ctx context.Context, root string, prev *workspace.Tree, o workspace.Options) (*workspace.Tree, error)
 
 // Run runs every step of the plan and fills in what happened. It returns when
 // nothing of any step is alive. Cancelling the context ends the running box;
@@ -57,23 +63,23 @@ type snapshot func(ctx context.Context, root string, prev *workspace.Tree, o wor
 func (r *Runner) Run(ctx context.Context, p *Plan, res *Result) {
 	begun := r.Now()
 	res.StartedAt = begun.UTC().Format(time.RFC3339)
-	t := &tracker{root: r.Workspace, snapshot: r.snapshot}
-	if t.snapshot == nil {
-		t.snapshot = workspace.Snapshot
-	}
 	done := map[string]*StepResult{}
-	total := len(p.Steps)
-	for _, s := range order(p.Steps) {
-		r.Log.Progress(len(done), total, s.ID)
-		sr := r.step(ctx, *s, t, done, begun)
-		mask(r.Masker, sr)
-		done[s.ID] = sr
-		r.Log.Say(oneLine(sr, len(done), total))
+	if r.Tree == nil {
+		t, notes, err := OpenTree(context.WithoutCancel(ctx), r.Workspace, TreeOptions{OnlyShow: r.OnlyReport})
+		if err != nil {
+			res.Verdict = VerdictError
+			res.Notes = append(res.Notes, err.Error())
+			return
+		}
+		res.Notes = append(res.Notes, notes...)
+		r.Tree = t
+		defer t.Close()
 	}
+	r.all(ctx, p.Steps, done, begun)
 	for _, s := range p.Steps {
 		res.Steps = append(res.Steps, *done[s.ID])
 	}
-	r.Log.Progress(total, total, "")
+	r.Log.Progress(len(p.Steps), len(p.Steps), "")
 	res.DurationMs = r.Now().Sub(begun).Milliseconds()
 	res.Verdict = verdict(res.Steps)
 	if ctx.Err() != nil { // however far the steps had come
@@ -81,37 +87,132 @@ func (r *Runner) Run(ctx context.Context, p *Plan, res *Result) {
 	}
 }
 
+// all runs the steps, at most Jobs at once. A step begins when all it needs has
+// ended, in the order of the list.
+func (r *Runner) all(ctx context.Context, list []PlanStep, done map[string]*StepResult, begun time.Time) {
+	total := len(list)
+	todo := newSchedule(list)
+	ended := make(chan *StepResult)
+	running := 0
+	finish := func(sr *StepResult) {
+		mask(r.Masker, sr)
+		done[sr.ID] = sr
+		todo.finish(sr.ID)
+		r.Log.Say(oneLine(sr, len(done), total))
+	}
+	for len(done) < total {
+		// What is kept below running steps grows until none runs.
+		for running < max(r.Jobs, 1) && !(running > 0 && r.Tree.full()) {
+			s := todo.next()
+			if s == nil {
+				break
+			}
+			sr := r.begin(*s, begun)
+			if ctx.Err() != nil {
+				finish(notBegun(sr))
+				continue
+			}
+			if n := unmet(*s, done); n != "" {
+				sr.Status, sr.Reason = StatusSkipped, fmt.Sprintf("it needs %s, which did not pass", n)
+				sr.Excused = s.ContinueOnErr
+				finish(sr)
+				continue
+			}
+			r.Log.Progress(len(done), total, s.ID)
+			running++
+			go func() {
+				r.step(ctx, *s, sr)
+				ended <- sr
+			}()
+		}
+		if running > 0 {
+			sr := <-ended
+			running--
+			r.undo(done, sr)
+			finish(sr)
+		}
+	}
+}
+
+// undo takes back what results say of steps whose changes did not get into the
+// workspace after all.
+func (r *Runner) undo(done map[string]*StepResult, last *StepResult) {
+	for id, err := range r.Tree.failures() {
+		sr := done[id]
+		if last.ID == id {
+			sr = last
+		}
+		if sr != nil {
+			noVerdict(sr, err)
+			sr.Workspace, sr.Excused = "discarded", false
+			sr.Reason = r.Masker.Mask(sr.Reason)
+		}
+	}
+}
+
+// unmet is the first need of a step that has not passed.
+func unmet(s PlanStep, done map[string]*StepResult) string {
+	for _, n := range s.Needs {
+		if d := done[n]; d == nil || d.Status != StatusPassed {
+			return n
+		}
+	}
+	return ""
+}
+
 // order is the order of the list, except that a step waits for what it needs:
 // always the first of the list whose needs have all been run. Load has refused
 // cycles and unknown ids.
-func order(list []PlanStep) []*PlanStep {
-	at := make(map[string]int, len(list))
-	for i := range list {
-		at[list[i].ID] = i
-	}
-	waits := make([]int, len(list))    // how many needs are still to run
-	wanted := make([][]int, len(list)) // who needs this one
-	var ready indexHeap
-	for i := range list {
-		for _, n := range list[i].Needs {
-			waits[i]++
-			wanted[at[n]] = append(wanted[at[n]], i)
-		}
-		if waits[i] == 0 {
-			heap.Push(&ready, i)
-		}
-	}
-	out := make([]*PlanStep, 0, len(list))
-	for ready.Len() > 0 {
-		i := heap.Pop(&ready).(int)
-		out = append(out, &list[i])
-		for _, w := range wanted[i] {
-			if waits[w]--; waits[w] == 0 {
-				heap.Push(&ready, w)
-			}
-		}
+func order(list []PlanStep) (out []*PlanStep) {
+	todo := newSchedule(list)
+	for s := todo.next(); s != nil; s = todo.next() {
+		out = append(out, s)
+		todo.finish(s.ID)
 	}
 	return out
+}
+
+// schedule hands out steps whose needs have ended.
+type schedule struct {
+	list   []PlanStep
+	at     map[string]int
+	waits  []int   // how many needs are still to end
+	wanted [][]int // who needs this one
+	ready  indexHeap
+}
+
+func newSchedule(list []PlanStep) *schedule {
+	t := &schedule{list: list, at: make(map[string]int, len(list)), waits: make([]int, len(list)), wanted: make([][]int, len(list))}
+	for i := range list {
+		t.at[list[i].ID] = i
+	}
+	for i := range list {
+		for _, n := range list[i].Needs {
+			t.waits[i]++
+			t.wanted[t.at[n]] = append(t.wanted[t.at[n]], i)
+		}
+		if t.waits[i] == 0 {
+			heap.Push(&t.ready, i)
+		}
+	}
+	return t
+}
+
+// next is the first of the list that can begin, nil if none can now.
+func (t *schedule) next() *PlanStep {
+	if t.ready.Len() == 0 {
+		return nil
+	}
+	return &t.list[heap.Pop(&t.ready).(int)]
+}
+
+// finish lets what needs a step begin.
+func (t *schedule) finish(id string) {
+	for _, w := range t.wanted[t.at[id]] {
+		if t.waits[w]--; t.waits[w] == 0 {
+			heap.Push(&t.ready, w)
+		}
+	}
 }
 
 // indexHeap gives the smallest index first.
@@ -128,40 +229,32 @@ func (h *indexHeap) Pop() any {
 	return x
 }
 
-// step runs one step, or says why it does not run.
-func (r *Runner) step(ctx context.Context, s PlanStep, t *tracker, done map[string]*StepResult, begun time.Time) *StepResult {
-	info := r.Engine.Info()
-	sr := newStepResult(s, info)
+// begin is the result of a step that has not run.
+func (r *Runner) begin(s PlanStep, begun time.Time) *StepResult {
+	sr := newStepResult(s, r.Engine.Info())
 	if r.Limits != nil {
 		sr.Unobserved = append(sr.Unobserved, r.Limits.Unseen()...)
 	}
 	sr.StartedMs = r.Now().Sub(begun).Milliseconds()
-	if ctx.Err() != nil {
-		return notBegun(sr)
-	}
-	for _, n := range s.Needs {
-		if d := done[n]; d == nil || d.Status != StatusPassed {
-			sr.Status, sr.Reason = StatusSkipped, fmt.Sprintf("it needs %s, which did not pass", n)
-			sr.Excused = s.ContinueOnErr
-			return sr
-		}
-	}
-	if s.TrackFiles {
-		err := t.before(ctx)
-		if err != nil && ctx.Err() != nil {
-			return notBegun(sr)
-		}
-		if err != nil {
-			return noVerdict(sr, fmt.Errorf("list the workspace before the step: %w", err))
-		}
-	} else {
-		t.stale()
-	}
+	return sr
+}
+
+// step runs one step and fills in its result.
+func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult) {
 	if why := r.recheck(s); why != "" {
 		judge(sr, s, box.Evidence{StartupFailure: why})
-		return sr
+		return
 	}
-	out, way, err := r.box(ctx, s, sr)
+	v, err := r.Tree.view(ctx, s)
+	if err != nil && ctx.Err() != nil {
+		notBegun(sr)
+		return
+	}
+	if err != nil {
+		noVerdict(sr, fmt.Errorf("give the step a workspace of its own: %w", err))
+		return
+	}
+	out, way, err := r.box(ctx, s, sr, v)
 	// Whatever went wrong, what was measured is told.
 	sr.DurationMs, sr.StartupMs = out.Duration.Milliseconds(), out.Startup.Milliseconds()
 	sr.Usage = Usage{PeakMemoryBytes: out.Stats.PeakMemory, CPUMs: out.Stats.CPU.Milliseconds(), PeakPids: out.Stats.PeakPids}
@@ -169,25 +262,14 @@ func (r *Runner) step(ctx context.Context, s PlanStep, t *tracker, done map[stri
 	if way != nil {
 		way.report(sr, s)
 	}
-	unlisted := ""
-	if s.TrackFiles {
-		lerr := r.list(ctx, t, sr)
-		switch {
-		case errors.Is(lerr, context.DeadlineExceeded):
-			unlisted = "what it changed is not listed"
-		case errors.Is(lerr, workspace.ErrLimit):
-			// The step made so much that it cannot be listed. That is its doing.
-			sr.Violations = append(sr.Violations, Violation{Type: "workspace_limit", Message: lerr.Error()})
-		case lerr != nil:
-			err = errors.Join(err, fmt.Errorf("list the workspace after the step: %w", lerr))
-		}
-		if derr := disarm(r.Workspace, sr); derr != nil {
-			err = errors.Join(err, derr)
-		}
-		if len(sr.Violations) > 0 {
-			t.stale() // what was taken away is no change of the next step
-		}
+	use, derr := v.used()
+	if derr != nil {
+		err = errors.Join(err, derr)
 	}
+	out.Evidence.Disk = use
+	sr.Usage.DiskBytes, sr.Usage.DiskInodes, sr.Limits.DiskBy = max(use.UsedBytes, 0), max(use.UsedInodes, 0), use.By
+	w, unlisted, rerr := r.review(ctx, v, s, sr)
+	err = errors.Join(err, rerr)
 	if err != nil && out.Evidence.Lost == "" {
 		out.Evidence.Lost = err.Error()
 	}
@@ -196,38 +278,12 @@ func (r *Runner) step(ctx context.Context, s PlanStep, t *tracker, done map[stri
 		sr.Reason += "; "
 	}
 	sr.Reason += unlisted
-	return sr
+	r.conclude(ctx, v, s, sr, w)
 }
 
 func notBegun(sr *StepResult) *StepResult {
 	sr.Status, sr.Reason = StatusCancelled, "the run was cancelled before this step began"
 	return sr
-}
-
-// listAfterCancel bounds the listing of changes once a run is cancelled.
-const listAfterCancel = 1500 * time.Millisecond
-
-// list lists what the step changed. Not within the caller's context: what a
-// cancelled step changed is still told, if it can be found out in the time that
-// a cancel has.
-func (r *Runner) list(ctx context.Context, t *tracker, sr *StepResult) error {
-	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-time.After(listAfterCancel):
-			end(context.DeadlineExceeded)
-		case <-own.Done():
-		}
-	})
-	defer stop()
-	if err := t.after(own, sr); err != nil {
-		if cause := context.Cause(own); cause != nil {
-			return cause
-		}
-		return err
-	}
-	return nil
 }
 
 // recheck judges the host paths of a step once more, just before its box is
@@ -267,7 +323,7 @@ func (r *Runner) same(path string) (why string) {
 }
 
 // box runs the step in its box and keeps its output.
-func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult) (out box.Outcome, w *way, err error) {
+func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult, v *view) (out box.Outcome, w *way, err error) {
 	group := limits.None()
 	if r.Limits != nil {
 		group, err = r.Limits.New(s.ID, limits.Caps{MemoryBytes: s.MemoryMb << 20, Pids: s.Pids, CPUs: s.CPUs})
@@ -297,6 +353,11 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult) (out box.O
 		Ready: await, Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Longest()),
 	}
 	job.Spec, sr.PassedEnv = r.spec(s, w)
+	v.show(&job.Spec)
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	v.full = v.room.Watch(watched)
+	job.Full = v.full
 	job.CallerPath, _ = r.Getenv("PATH")
 	if w != nil {
 		job.Proxy, job.Forwards, job.ExpectDenied = w.proxy, w.forwards, w.expected
@@ -367,84 +428,4 @@ var languages = map[string]struct {
 	"bash":   {[]string{"bash", "-eo", "pipefail"}, ".sh"},
 	"python": {[]string{"python3"}, ".py"},
 	"node":   {[]string{"node"}, ".js"},
-}
-
-// tracker keeps the last known state of the workspace, so that each step costs
-// one walk.
-type tracker struct {
-	snapshot snapshot
-	root     string
-	last     *workspace.Tree
-	fresh    bool // last is the state as it is now
-}
-
-func (t *tracker) stale() { t.fresh = false }
-
-func (t *tracker) before(ctx context.Context) error {
-	if t.fresh {
-		return nil
-	}
-	tree, err := t.snapshot(ctx, t.root, t.last, workspace.Options{})
-	if err != nil {
-		return err
-	}
-	t.last, t.fresh = tree, true
-	return nil
-}
-
-// setID is a file's set-user-id and set-group-id bits.
-const setID = 0o6000
-
-// disarm takes set-id bits off what the step made or changed, and says so. On
-// disk these files are the caller's own: run by another account of the machine,
-// a set-id one would run as the caller. Inside the box the bits do nothing.
-func disarm(root string, sr *StepResult) error {
-	var dir *os.Root
-	for i := range sr.Files {
-		f := &sr.Files[i]
-		mode, err := strconv.ParseUint(f.Mode, 8, 32)
-		if err != nil || f.Type != "file" || f.Change == workspace.Deleted || mode&setID == 0 {
-			continue
-		}
-		sr.Violations = append(sr.Violations, Violation{Type: "set_id",
-			Message: fmt.Sprintf("%s was given set-id bits (mode %s); they were taken away again", strconv.Quote(f.Path), f.Mode)})
-		if dir == nil {
-			if dir, err = os.OpenRoot(root); err != nil {
-				return err
-			}
-			defer dir.Close()
-		}
-		// The step is dead, so what is looked at is what is changed.
-		path := workspace.Change(*f).RawPath()
-		info, err := dir.Lstat(path)
-		if err == nil && info.Mode().IsRegular() {
-			err = dir.Chmod(path, info.Mode().Perm())
-		}
-		if err != nil {
-			return fmt.Errorf("take the set-id bits off %q: %w", f.Path, err)
-		}
-	}
-	return nil
-}
-
-// maxChangeBytes bounds what one step's list keeps in memory and in the report, in
-// bytes of paths. filesTotal counts on past it.
-const maxChangeBytes = 256 << 20
-
-// after lists what changed since before into the result.
-func (t *tracker) after(ctx context.Context, sr *StepResult) error {
-	t.fresh = false
-	tree, err := t.snapshot(ctx, t.root, t.last, workspace.Options{})
-	if err != nil {
-		return err
-	}
-	room := maxChangeBytes
-	for c := range workspace.Changes(t.last, tree) {
-		sr.FilesTotal++
-		if room -= len(c.Path) + len(c.Target) + 256; room >= 0 {
-			sr.Files = append(sr.Files, FileChange(c))
-		}
-	}
-	t.last, t.fresh = tree, true
-	return nil
 }

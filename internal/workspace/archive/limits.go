@@ -25,8 +25,8 @@ type Options struct {
 	MaxEntries int
 	// Look says that a path is packed with another text, or not at all.
 	Look func(path string) (text []byte, replaced, hidden bool)
-	// Skip leaves out a file by what it is: the archive that is being written.
-	Skip func(dev, ino uint64) bool
+	// Ignore leaves out a file by what it is: the archive that is being written.
+	Ignore func(dev, ino uint64) bool
 }
 
 func (o Options) withDefaults() Options {

@@ -99,7 +99,7 @@ func (p *packer) entry(fd int, path, name string, depth int) error {
 	if err != nil {
 		return fmt.Errorf("%q: %w", path, err)
 	}
-	if p.o.Skip != nil && p.o.Skip(st.Dev, st.Ino) {
+	if p.o.Ignore != nil && p.o.Ignore(st.Dev, st.Ino) {
 		return nil
 	}
 	if p.sum.Files+p.sum.Folders >= p.o.MaxEntries {

@@ -22,9 +22,7 @@ const plainID = 61_235
 const asUser = "COMMIT_TEST_USER"
 
 func TestMain(m *testing.M) {
-	if boxtest.IsChild(os.Args) {
-		boxtest.Child(os.Args)
-	}
+	boxtest.Become(os.Args)
 	if what := os.Getenv(crashVar); what != "" {
 		crash(what)
 		return

@@ -24,9 +24,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if boxtest.IsChild(os.Args) {
-		boxtest.Child(os.Args)
-	}
+	boxtest.Become(os.Args)
 	os.Exit(m.Run())
 }
 

@@ -9,8 +9,6 @@ import (
 
 // TestMain: the probes of boxtest.Need are this program again.
 func TestMain(m *testing.M) {
-	if boxtest.IsChild(os.Args) {
-		boxtest.Child(os.Args)
-	}
+	boxtest.Become(os.Args)
 	os.Exit(m.Run())
 }

@@ -1,0 +1,458 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/disk"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/clone"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/commit"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/delta"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/scrub"
+)
+
+// Tree is the caller's workspace as the steps of a run find it and change it. A
+// step gets a view of it, writes to a layer of its own, and what it wrote is
+// kept or dropped when it is over. Its methods may be called by several steps
+// at once.
+type Tree struct {
+	workspace string // real path
+	store     *commit.Store
+	images    disk.Images
+	owner     owner
+	mask      scrub.Mask
+	maskDir   string // "" if nothing is hidden
+	bottom    string // the workspace, or what stands for it where it must stay as it is
+	shadow    *commit.Store
+
+	mu     sync.Mutex
+	seq    int      // of the last view that was kept
+	kept   []*layer // not yet in the workspace, the newest first
+	recent []*layer // kept while a view was open that is still open, in order
+	open   map[*view]struct{}
+	broken map[string]error // by the step whose kept changes could not be committed
+	copies string           // why steps get a copy instead of an overlay; "" for an overlay
+}
+
+type owner struct {
+	uid, gid int
+	mode     os.FileMode
+}
+
+// layer is what one step wrote and its run keeps.
+type layer struct {
+	seq     int
+	id      string
+	changes []workspace.Change
+	after   string // where contents are
+	txn     *commit.Txn
+}
+
+// TreeOptions say how a workspace is to be treated.
+type TreeOptions struct {
+	Home      string   // the caller's, whose credentials no box sees
+	StateDirs []string // where transactions may live if not beside the workspace
+	OnlyShow  bool     // --only-report: steps see what earlier ones did, and the workspace stays as it is
+}
+
+// OpenTree makes the workspace ready for steps: what a killed run left is
+// completed or dropped, and secrets are found. The notes are for the report.
+func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []string, err error) {
+	store, err := commit.Open(dir, commit.Options{StateDirs: o.StateDirs})
+	if err != nil {
+		return nil, nil, err
+	}
+	t = &Tree{workspace: dir, bottom: dir, store: store, broken: map[string]error{}, open: map[*view]struct{}{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	notes = append(notes, store.Recovered()...)
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return t, notes, fmt.Errorf("look at the workspace: %w", err)
+	}
+	t.owner = owner{int(st.Uid), int(st.Gid), os.FileMode(st.Mode & 0o777)}
+	if t.mask, err = scrub.Find(ctx, dir, scrub.Options{Home: o.Home}); err != nil {
+		return t, notes, fmt.Errorf("find the secrets in the workspace: %w", err)
+	}
+	notes = append(notes, t.mask.Notes...)
+	if !t.mask.Empty() {
+		txn, err := store.New("mask") // goes with the run
+		if err != nil {
+			return t, notes, err
+		}
+		t.maskDir = txn.Upper()
+		if err := t.mask.Write(t.maskDir, t.owner.uid, t.owner.gid); err != nil {
+			return t, notes, err
+		}
+	}
+	// What is mounted inside the workspace would not be seen through an overlay.
+	switch inside, err := mountedInside(dir); {
+	case err != nil:
+		t.copies = fmt.Sprintf("what is mounted inside the workspace cannot be known: %v", err)
+	case inside != "":
+		t.copies = fmt.Sprintf("%s is mounted inside the workspace", inside)
+	}
+	if o.OnlyShow {
+		err = t.makeShadow(ctx)
+	}
+	return t, notes, err
+}
+
+// Close takes away all that is not committed. A commit that could not be
+// completed stays for the next run.
+func (t *Tree) Close() error {
+	var err error
+	if t.shadow != nil {
+		err = t.shadow.Close()
+	}
+	return errors.Join(err, t.store.Close())
+}
+
+// view is the workspace as one step sees it.
+type view struct {
+	t     *Tree
+	id    string
+	seq   int
+	stack []delta.Layer // top first, the workspace last
+	txn   *commit.Txn
+	room  *disk.Room
+	why   string     // it is a copy and not an overlay; "" for an overlay
+	whole disk.Usage // what the copy was given room for besides
+	base  disk.Usage // what it has by itself
+	// absent are what the copy lacks, which the step did not delete.
+	absent []string
+	full   <-chan struct{} // closed when too much was written at some time
+}
+
+// view opens the workspace for a step: the state as it is now, which nothing
+// changes until the view is closed.
+func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	txn, err := t.transactions().New(s.ID)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{t: t, id: s.ID, seq: t.seq, txn: txn, why: t.copies}
+	for _, l := range t.kept {
+		v.stack = append(v.stack, delta.Layer{Dir: l.after, Marks: true})
+	}
+	if t.maskDir != "" {
+		v.stack = append(v.stack, delta.Layer{Dir: t.maskDir, Marks: true})
+	}
+	v.stack = append(v.stack, delta.Layer{Dir: t.bottom})
+	if v.why == "" {
+		err = v.makeRoom(s)
+	} else {
+		err = v.makeCopy(ctx, s)
+	}
+	if err != nil {
+		return nil, errors.Join(err, v.drop())
+	}
+	t.open[v] = struct{}{}
+	return v, nil
+}
+
+// inodesPerMiB is how many files a step may have for each MiB of diskMb.
+const inodesPerMiB = 256
+
+func (t *Tree) roomOptions(s PlanStep, dir string) disk.Options {
+	return disk.Options{
+		Dir: dir, Bytes: s.DiskMb << 20, Inodes: s.DiskMb * inodesPerMiB, MemoryBytes: s.MemoryMb << 20,
+		Root: os.Geteuid() == 0, UID: t.owner.uid, GID: t.owner.gid, Mode: t.owner.mode, Images: &t.images,
+	}
+}
+
+func (v *view) makeRoom(s PlanStep) (err error) {
+	v.room, err = disk.Open(v.t.roomOptions(s, v.txn.Dir()))
+	return err
+}
+
+// makeCopy gives the step a copy of its own, where this host mounts no overlay.
+// The copy is in the room, so what bounds that bounds what is added to the copy.
+func (v *view) makeCopy(ctx context.Context, s PlanStep) error {
+	whole, err := disk.Of(ctx, v.t.bottom)
+	if err != nil {
+		return fmt.Errorf("measure the workspace: %w", err)
+	}
+	o := v.t.roomOptions(s, v.txn.Dir())
+	v.whole = whole
+	o.Bytes += whole.Bytes
+	o.Inodes += whole.Inodes
+	if v.room, err = disk.Open(o); err != nil {
+		return err
+	}
+	res, err := clone.Tree(ctx, v.t.bottom, v.room.Upper(), clone.Options{})
+	if err != nil {
+		return fmt.Errorf("copy the workspace for the step: %w", err)
+	}
+	v.absent = res.Absent
+	if err := v.t.mask.Apply(v.room.Upper()); err != nil {
+		return fmt.Errorf("keep secrets out of the step's copy: %w", err)
+	}
+	if v.base, err = v.room.Used(); err != nil {
+		return fmt.Errorf("measure the step's copy of the workspace: %w", err)
+	}
+	return nil
+}
+
+// transactions are those of the folder that changes are brought into.
+func (t *Tree) transactions() *commit.Store {
+	if t.shadow != nil {
+		return t.shadow
+	}
+	return t.store
+}
+
+// makeShadow makes a copy that stands for a workspace which must stay as it is.
+func (t *Tree) makeShadow(ctx context.Context) error {
+	txn, err := t.store.New("shadow") // goes with the run
+	if err != nil {
+		return err
+	}
+	if _, err := clone.Tree(ctx, t.workspace, txn.Upper(), clone.Options{}); err != nil {
+		return fmt.Errorf("copy the workspace, which is to stay as it is: %w", err)
+	}
+	if t.shadow, err = commit.Open(txn.Upper(), commit.Options{}); err != nil {
+		return err
+	}
+	t.bottom = txn.Upper()
+	return nil
+}
+
+// show tells a box's spec what its workspace is.
+func (v *view) show(b *box.Spec) {
+	b.FileBytes = v.room.FileSize()
+	if v.why != "" {
+		b.Workspace = v.room.Upper()
+		return
+	}
+	o := &box.Overlay{Base: v.room.Base(), UID: v.t.owner.uid, GID: v.t.owner.gid}
+	if o.Base == "" {
+		o.Base, o.Tree = filepath.Dir(v.room.Upper()), v.room.Tree
+	}
+	for _, l := range v.stack {
+		o.Lower = append(o.Lower, l.Dir)
+	}
+	b.Overlay = o
+}
+
+// how says what held the step's writes, for the report.
+func (v *view) how() string {
+	if v.why != "" {
+		return "copy"
+	}
+	return "overlay"
+}
+
+// used says what the step wrote against what it may. Nobody of it is alive.
+func (v *view) used() (box.DiskUse, error) {
+	if err := v.room.Settle(); err != nil {
+		return box.DiskUse{}, fmt.Errorf("read back what the step wrote: %w", err)
+	}
+	u, err := v.room.Used()
+	if err != nil {
+		return box.DiskUse{}, fmt.Errorf("measure what the step wrote: %w", err)
+	}
+	full := u.Full
+	select {
+	case <-v.full:
+		full = true
+	default:
+	}
+	bytes, inodes := v.room.Bound()
+	return box.DiskUse{
+		By: v.room.By(), BoundBytes: bytes - v.whole.Bytes, UsedBytes: u.Bytes - v.base.Bytes,
+		BoundInodes: inodes - v.whole.Inodes, UsedInodes: u.Inodes - v.base.Inodes,
+		Over: u.Over(bytes, inodes), Full: full,
+	}, nil
+}
+
+// read says what the step changed. Nobody of it is alive.
+func (v *view) read(ctx context.Context) (*delta.Delta, error) {
+	if v.why != "" {
+		return delta.Compare(ctx, v.stack, v.room.Upper(), delta.Options{})
+	}
+	return delta.Read(ctx, v.stack, v.room.Upper(), delta.Options{})
+}
+
+// errConflict: another step changed the same meanwhile.
+var errConflict = errors.New("conflict")
+
+// keep makes a step's changes those of the run. Several steps that were open at
+// once must not have changed the same: what the second one did was done to a
+// state that is no more, and neither is silently lost.
+//
+// What cannot be brought into the workspace later is told by failures. The view
+// is closed in any case.
+func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
+	t := v.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.recent {
+		if l.seq <= v.seq {
+			continue
+		}
+		if path := collide(l.changes, changes); path != "" {
+			return errors.Join(fmt.Errorf("%w: %q was changed by this step and, meanwhile, by %s; let one need the other", errConflict, path, l.id), v.close())
+		}
+	}
+	t.seq++
+	l := &layer{seq: t.seq, id: v.id, changes: changes, after: v.room.Upper(), txn: v.txn}
+	t.recent = append(t.recent, l)
+	if v.why != "" || t.last(v) && len(t.kept) == 0 {
+		// Nobody sees the workspace but through a copy, or nobody at all.
+		err := t.commit(ctx, l)
+		return errors.Join(err, v.close())
+	}
+	if err := v.settle(ctx, l); err != nil {
+		return errors.Join(err, v.close())
+	}
+	l.txn.Keep = true
+	t.kept = append([]*layer{l}, t.kept...)
+	v.leave()
+	t.flush(ctx)
+	return nil
+}
+
+// last says whether no other view is open.
+func (t *Tree) last(v *view) bool {
+	_, in := t.open[v]
+	return len(t.open) == 0 || in && len(t.open) == 1
+}
+
+// settle moves what the step wrote to where it can lie below other steps.
+func (v *view) settle(ctx context.Context, l *layer) error {
+	if v.room.Base() != "" {
+		return nil
+	}
+	to := v.txn.Upper()
+	if _, err := clone.Tree(ctx, l.after, to, clone.Options{Marks: true}); err != nil {
+		return fmt.Errorf("keep what step %s wrote: %w", l.id, err)
+	}
+	l.after = to
+	err := v.room.Close()
+	v.room = nil
+	return err
+}
+
+func (t *Tree) commit(ctx context.Context, l *layer) error {
+	if _, err := l.txn.Commit(ctx, l.changes, l.after); err != nil {
+		return fmt.Errorf("bring the changes of step %s into the workspace: %w", l.id, err)
+	}
+	return nil
+}
+
+// flush brings into the workspace what is kept, once nobody sees it below a
+// layer of its own: an overlay whose layers change shows anything. t.mu is held.
+func (t *Tree) flush(ctx context.Context) {
+	if len(t.open) > 0 {
+		return
+	}
+	var failed bool
+	for _, l := range slices.Backward(t.kept) {
+		if failed {
+			// What came later was done to a state that is not there.
+			t.broken[l.id] = errors.New("what an earlier step changed could not be brought into the workspace")
+			continue
+		}
+		l.txn.Keep = false
+		if err := t.commit(ctx, l); err != nil {
+			failed = true
+			t.broken[l.id] = err
+		}
+	}
+	t.kept = nil
+}
+
+// failures are the steps whose kept changes could not be brought into the
+// workspace, each told once.
+func (t *Tree) failures() map[string]error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.broken
+	t.broken = map[string]error{}
+	return b
+}
+
+// Probe shows an empty box the workspace as steps will see it, to find out
+// whether this host can do that. What it returns takes everything away again.
+func (t *Tree) Probe(ctx context.Context, b *box.Spec) (end func() error, err error) {
+	v, err := t.view(ctx, PlanStep{ID: "probe", DiskMb: 4})
+	if err != nil {
+		return nil, err
+	}
+	v.show(b)
+	return v.drop, nil
+}
+
+// UseCopies gives every step a copy of its own, since this host mounts no
+// overlay; why says so.
+func (t *Tree) UseCopies(why string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.copies == "" {
+		t.copies = why
+	}
+}
+
+// Copies is why steps get a copy; "" where they get an overlay.
+func (t *Tree) Copies() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.copies
+}
+
+// full says whether so much is kept that no further step should be begun before
+// it is brought into the workspace.
+func (t *Tree) full() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.kept) >= maxKept
+}
+
+// maxKept is how many layers may lie below a step's own.
+const maxKept = 200
+
+// drop forgets what the step wrote.
+func (v *view) drop() error {
+	v.t.mu.Lock()
+	defer v.t.mu.Unlock()
+	err := v.close()
+	v.t.flush(context.Background())
+	return err
+}
+
+// close lets go of everything of a view. t.mu is held.
+func (v *view) close() error {
+	v.leave()
+	var errs []error
+	if v.room != nil {
+		errs = append(errs, v.room.Close())
+		v.room = nil
+	}
+	return errors.Join(append(errs, v.txn.Drop())...)
+}
+
+// leave takes the view off the list of open ones. t.mu is held.
+func (v *view) leave() {
+	t := v.t
+	delete(t.open, v)
+	oldest := t.seq
+	for o := range t.open {
+		oldest = min(oldest, o.seq)
+	}
+	t.recent = slices.DeleteFunc(t.recent, func(l *layer) bool { return l.seq <= oldest })
+}
