@@ -87,7 +87,7 @@ func runOf(b *testing.B, name string, e box.Engine, m *limits.Manager, s box.Spe
 		p.Steps = append(p.Steps, steps.PlanStep{
 			ID: fmt.Sprintf("step-%d", i+1), Command: []string{"true"}, Image: "host", Workdir: box.WorkspaceTarget,
 			MemoryMb: 512, Pids: 256, TimeoutS: 30, RequireLimits: m != nil, EgressMode: "enforce",
-			MaxOutput: 8 << 20, TrackFiles: track, CapDrop: []string{"ALL"}, Tmpfs: s.Tmpfs,
+			MaxOutput: 8 << 20, TrackFiles: track, DiskMb: 1024, AllowChanges: []string{"**"}, CapDrop: []string{"ALL"}, Tmpfs: s.Tmpfs,
 		})
 	}
 	work := b.TempDir()
