@@ -192,10 +192,7 @@ func (r *Runner) conclude(ctx context.Context, v *view, s PlanStep, sr *StepResu
 	word := fate(s, sr, w)
 	if word != "committed" && word != "kept" {
 		sr.Workspace = word
-		if err := v.drop(); err != nil {
-			// What is left is ours, and no part of the workspace.
-			sr.Notes = append(sr.Notes, fmt.Sprintf("what the step wrote could not be taken away: %v", err))
-		}
+		v.drop()
 		return
 	}
 	sr.Workspace = "discarded"

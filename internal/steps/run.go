@@ -120,6 +120,9 @@ func (r *Runner) all(ctx context.Context, list []PlanStep, done map[string]*Step
 			}
 			r.Log.Progress(len(done), total, s.ID)
 			running++
+			if n := todo.peek(); n != nil {
+				r.Tree.Prepare(*n)
+			}
 			go func() {
 				r.step(ctx, *s, sr)
 				ended <- sr
@@ -204,6 +207,20 @@ func (t *schedule) next() *PlanStep {
 		return nil
 	}
 	return &t.list[heap.Pop(&t.ready).(int)]
+}
+
+// peek is the step that will most likely begin after this one: the next one that
+// can, or else the first that waits.
+func (t *schedule) peek() *PlanStep {
+	if t.ready.Len() > 0 {
+		return &t.list[t.ready[0]]
+	}
+	for i, n := range t.waits {
+		if n > 0 {
+			return &t.list[i]
+		}
+	}
+	return nil
 }
 
 // finish lets what needs a step begin.

@@ -34,13 +34,17 @@ type Tree struct {
 	bottom    string // the workspace, or what stands for it where it must stay as it is
 	shadow    *commit.Store
 
-	mu     sync.Mutex
-	seq    int      // of the last view that was kept
-	kept   []*layer // not yet in the workspace, the newest first
-	recent []*layer // kept while a view was open that is still open, in order
-	open   map[*view]struct{}
-	broken map[string]error // by the step whose kept changes could not be committed
-	copies string           // why steps get a copy instead of an overlay; "" for an overlay
+	mu       sync.Mutex
+	seq      int      // of the last view that was kept
+	kept     []*layer // not yet in the workspace, the newest first
+	recent   []*layer // kept while a view was open that is still open, in order
+	open     map[*view]struct{}
+	broken   map[string]error // by the step whose kept changes could not be committed
+	spare    *spare           // for the step that is to come
+	closing  sync.WaitGroup
+	left     sync.Mutex
+	leftover []error // of taking things away
+	copies   string  // why steps get a copy instead of an overlay; "" for an overlay
 }
 
 type owner struct {
@@ -113,9 +117,18 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 // Close takes away all that is not committed. A commit that could not be
 // completed stays for the next run.
 func (t *Tree) Close() error {
-	var err error
+	t.mu.Lock()
+	unused := t.spare
+	t.spare = nil
+	t.mu.Unlock()
+	if unused != nil {
+		txn, room, err := unused.wait()
+		t.away(txn, room, err)
+	}
+	t.closing.Wait()
+	err := errors.Join(t.leftover...)
 	if t.shadow != nil {
-		err = t.shadow.Close()
+		err = errors.Join(err, t.shadow.Close())
 	}
 	return errors.Join(err, t.store.Close())
 }
@@ -141,11 +154,11 @@ type view struct {
 func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	txn, err := t.transactions().New(s.ID)
+	v := &view{t: t, id: s.ID, seq: t.seq, why: t.copies}
+	err := v.begin(s)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{t: t, id: s.ID, seq: t.seq, txn: txn, why: t.copies}
 	for _, l := range t.kept {
 		v.stack = append(v.stack, delta.Layer{Dir: l.after, Marks: true})
 	}
@@ -153,13 +166,11 @@ func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 		v.stack = append(v.stack, delta.Layer{Dir: t.maskDir, Marks: true})
 	}
 	v.stack = append(v.stack, delta.Layer{Dir: t.bottom})
-	if v.why == "" {
-		err = v.makeRoom(s)
-	} else {
-		err = v.makeCopy(ctx, s)
-	}
-	if err != nil {
-		return nil, errors.Join(err, v.drop())
+	if v.why != "" {
+		if err := v.makeCopy(ctx, s); err != nil {
+			v.close()
+			return nil, err
+		}
 	}
 	t.open[v] = struct{}{}
 	return v, nil
@@ -175,8 +186,73 @@ func (t *Tree) roomOptions(s PlanStep, dir string) disk.Options {
 	}
 }
 
-func (v *view) makeRoom(s PlanStep) (err error) {
-	v.room, err = disk.Open(v.t.roomOptions(s, v.txn.Dir()))
+// spare is what a step's view is made of, made before the step begins.
+type spare struct {
+	size roomSize
+	done chan struct{}
+	txn  *commit.Txn
+	room *disk.Room
+	err  error
+}
+
+// roomSize is what a room depends on.
+type roomSize struct{ disk, memory int64 }
+
+func sizeOf(s PlanStep) roomSize { return roomSize{s.DiskMb, s.MemoryMb} }
+
+func (p *spare) wait() (*commit.Txn, *disk.Room, error) {
+	<-p.done
+	return p.txn, p.room, p.err
+}
+
+// Prepare begins to make what a step's view will be made of, while another step
+// runs. It is of no use where a step gets a copy: that is of the state it finds.
+func (t *Tree) Prepare(s PlanStep) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.copies != "" || t.spare != nil {
+		return
+	}
+	p := &spare{size: sizeOf(s), done: make(chan struct{})}
+	t.spare = p
+	go func() {
+		defer close(p.done)
+		p.txn, p.room, p.err = t.make(s)
+	}()
+}
+
+// make makes a transaction with room for what the step writes.
+func (t *Tree) make(s PlanStep) (*commit.Txn, *disk.Room, error) {
+	txn, err := t.transactions().New(s.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	room, err := disk.Open(t.roomOptions(s, txn.Dir()))
+	if err != nil {
+		return nil, nil, errors.Join(err, txn.Drop())
+	}
+	return txn, room, nil
+}
+
+// begin gives the view its transaction and, for an overlay, its room. t.mu is held.
+func (v *view) begin(s PlanStep) (err error) {
+	if v.why != "" {
+		v.txn, err = v.t.transactions().New(s.ID)
+		return err
+	}
+	p := v.t.spare
+	v.t.spare = nil
+	if p != nil {
+		v.txn, v.room, err = p.wait()
+		switch {
+		case err == nil && p.size == sizeOf(s):
+			v.txn.For(s.ID)
+			return nil
+		case err == nil:
+			v.t.away(v.txn, v.room, nil)
+		}
+	}
+	v.txn, v.room, err = v.t.make(s)
 	return err
 }
 
@@ -306,7 +382,8 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 			continue
 		}
 		if path := collide(l.changes, changes); path != "" {
-			return errors.Join(fmt.Errorf("%w: %q was changed by this step and, meanwhile, by %s; let one need the other", errConflict, path, l.id), v.close())
+			v.close()
+			return fmt.Errorf("%w: %q was changed by this step and, meanwhile, by %s; let one need the other", errConflict, path, l.id)
 		}
 	}
 	t.seq++
@@ -315,10 +392,12 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 	if v.why != "" || t.last(v) && len(t.kept) == 0 {
 		// Nobody sees the workspace but through a copy, or nobody at all.
 		err := t.commit(ctx, l)
-		return errors.Join(err, v.close())
+		v.close()
+		return err
 	}
 	if err := v.settle(ctx, l); err != nil {
-		return errors.Join(err, v.close())
+		v.close()
+		return err
 	}
 	l.txn.Keep = true
 	t.kept = append([]*layer{l}, t.kept...)
@@ -343,9 +422,9 @@ func (v *view) settle(ctx context.Context, l *layer) error {
 		return fmt.Errorf("keep what step %s wrote: %w", l.id, err)
 	}
 	l.after = to
-	err := v.room.Close()
+	v.t.away(nil, v.room, nil)
 	v.room = nil
-	return err
+	return nil
 }
 
 func (t *Tree) commit(ctx context.Context, l *layer) error {
@@ -389,7 +468,7 @@ func (t *Tree) failures() map[string]error {
 
 // Probe shows an empty box the workspace as steps will see it, to find out
 // whether this host can do that. What it returns takes everything away again.
-func (t *Tree) Probe(ctx context.Context, b *box.Spec) (end func() error, err error) {
+func (t *Tree) Probe(ctx context.Context, b *box.Spec) (end func(), err error) {
 	v, err := t.view(ctx, PlanStep{ID: "probe", DiskMb: 4})
 	if err != nil {
 		return nil, err
@@ -427,23 +506,39 @@ func (t *Tree) full() bool {
 const maxKept = 200
 
 // drop forgets what the step wrote.
-func (v *view) drop() error {
+func (v *view) drop() {
 	v.t.mu.Lock()
 	defer v.t.mu.Unlock()
-	err := v.close()
+	v.close()
 	v.t.flush(context.Background())
-	return err
 }
 
 // close lets go of everything of a view. t.mu is held.
-func (v *view) close() error {
+func (v *view) close() {
 	v.leave()
-	var errs []error
-	if v.room != nil {
-		errs = append(errs, v.room.Close())
-		v.room = nil
-	}
-	return errors.Join(append(errs, v.txn.Drop())...)
+	v.t.away(v.txn, v.room, nil)
+	v.txn, v.room = nil, nil
+}
+
+// away takes away what a step wrote to, while other things go on. What cannot be
+// taken away is told by Close: it is ours, and no part of the workspace.
+func (t *Tree) away(txn *commit.Txn, room *disk.Room, err error) {
+	t.closing.Add(1)
+	go func() {
+		defer t.closing.Done()
+		errs := []error{err}
+		if room != nil {
+			errs = append(errs, room.Close())
+		}
+		if txn != nil {
+			errs = append(errs, txn.Drop())
+		}
+		if err := errors.Join(errs...); err != nil {
+			t.left.Lock()
+			defer t.left.Unlock()
+			t.leftover = append(t.leftover, err)
+		}
+	}()
 }
 
 // leave takes the view off the list of open ones. t.mu is held.

@@ -117,6 +117,14 @@ func (t *Txn) prepare(fd int, name string) error {
 	return chmodFD(fd, ws.mode)
 }
 
+// For says whose transaction it is from now on, where that was not known when it
+// was begun.
+func (t *Txn) For(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.id = id
+}
+
 // Dir is the transaction's folder. Only we may enter it.
 func (t *Txn) Dir() string { return filepath.Join(t.s.place.path, t.s.name, t.name) }
 
