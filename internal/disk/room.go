@@ -69,6 +69,7 @@ type Room struct {
 	by, why       string
 	bytes, inodes int64
 	fileSize      int64
+	opt           Options
 	place         place
 	closing       sync.Once
 	closed        error
@@ -87,7 +88,7 @@ func Open(o Options) (*Room, error) {
 	}{{Loop, newLoop}, {Tmpfs, newTmpfs}} {
 		p, err := kind.make(o)
 		if err == nil {
-			return &Room{by: kind.by, why: words(why), bytes: o.Bytes, inodes: o.Inodes, place: p}, nil
+			return &Room{by: kind.by, why: words(why), bytes: o.Bytes, inodes: o.Inodes, opt: o, place: p}, nil
 		}
 		why = append(why, fmt.Sprintf("no %s: %v", kind.by, err))
 	}

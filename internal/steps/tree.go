@@ -44,7 +44,8 @@ type Tree struct {
 	closing  sync.WaitGroup
 	left     sync.Mutex
 	leftover []error // of taking things away
-	copies   string  // why steps get a copy instead of an overlay; "" for an overlay
+	empty    map[roomSize]*disk.Room
+	copies   string // why steps get a copy instead of an overlay; "" for an overlay
 }
 
 type owner struct {
@@ -75,7 +76,7 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	if err != nil {
 		return nil, nil, err
 	}
-	t = &Tree{workspace: dir, bottom: dir, store: store, broken: map[string]error{}, open: map[*view]struct{}{}}
+	t = &Tree{workspace: dir, bottom: dir, store: store, broken: map[string]error{}, empty: map[roomSize]*disk.Room{}, open: map[*view]struct{}{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -123,10 +124,13 @@ func (t *Tree) Close() error {
 	t.mu.Unlock()
 	if unused != nil {
 		txn, room, err := unused.wait()
-		t.away(txn, room, err)
+		t.away(txn, room, roomSize{}, err)
 	}
 	t.closing.Wait()
 	err := errors.Join(t.leftover...)
+	for _, room := range t.empty {
+		err = errors.Join(err, room.Close())
+	}
 	if t.shadow != nil {
 		err = errors.Join(err, t.shadow.Close())
 	}
@@ -137,6 +141,7 @@ func (t *Tree) Close() error {
 type view struct {
 	t     *Tree
 	id    string
+	size  roomSize
 	seq   int
 	stack []delta.Layer // top first, the workspace last
 	txn   *commit.Txn
@@ -154,7 +159,7 @@ type view struct {
 func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := &view{t: t, id: s.ID, seq: t.seq, why: t.copies}
+	v := &view{t: t, id: s.ID, size: sizeOf(s), seq: t.seq, why: t.copies}
 	err := v.begin(s)
 	if err != nil {
 		return nil, err
@@ -167,6 +172,7 @@ func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 	}
 	v.stack = append(v.stack, delta.Layer{Dir: t.bottom})
 	if v.why != "" {
+		v.size = roomSize{} // and more, for the copy
 		if err := v.makeCopy(ctx, s); err != nil {
 			v.close()
 			return nil, err
@@ -227,7 +233,13 @@ func (t *Tree) make(s PlanStep) (*commit.Txn, *disk.Room, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	room, err := disk.Open(t.roomOptions(s, txn.Dir()))
+	t.left.Lock()
+	room := t.empty[sizeOf(s)]
+	delete(t.empty, sizeOf(s))
+	t.left.Unlock()
+	if room == nil {
+		room, err = disk.Open(t.roomOptions(s, txn.Dir()))
+	}
 	if err != nil {
 		return nil, nil, errors.Join(err, txn.Drop())
 	}
@@ -249,7 +261,7 @@ func (v *view) begin(s PlanStep) (err error) {
 			v.txn.For(s.ID)
 			return nil
 		case err == nil:
-			v.t.away(v.txn, v.room, nil)
+			v.t.away(v.txn, v.room, p.size, nil)
 		}
 	}
 	v.txn, v.room, err = v.t.make(s)
@@ -422,7 +434,7 @@ func (v *view) settle(ctx context.Context, l *layer) error {
 		return fmt.Errorf("keep what step %s wrote: %w", l.id, err)
 	}
 	l.after = to
-	v.t.away(nil, v.room, nil)
+	v.t.away(nil, v.room, v.size, nil)
 	v.room = nil
 	return nil
 }
@@ -516,18 +528,18 @@ func (v *view) drop() {
 // close lets go of everything of a view. t.mu is held.
 func (v *view) close() {
 	v.leave()
-	v.t.away(v.txn, v.room, nil)
+	v.t.away(v.txn, v.room, v.size, nil)
 	v.txn, v.room = nil, nil
 }
 
 // away takes away what a step wrote to, while other things go on. What cannot be
 // taken away is told by Close: it is ours, and no part of the workspace.
-func (t *Tree) away(txn *commit.Txn, room *disk.Room, err error) {
+func (t *Tree) away(txn *commit.Txn, room *disk.Room, size roomSize, err error) {
 	t.closing.Add(1)
 	go func() {
 		defer t.closing.Done()
 		errs := []error{err}
-		if room != nil {
+		if room != nil && !t.reuse(size, room) {
 			errs = append(errs, room.Close())
 		}
 		if txn != nil {
@@ -540,6 +552,21 @@ func (t *Tree) away(txn *commit.Txn, room *disk.Room, err error) {
 		}
 	}()
 }
+
+// reuse keeps the room of a step that is over for one that wants the same. A
+// size of nothing is never wanted again.
+func (t *Tree) reuse(size roomSize, room *disk.Room) bool {
+	t.left.Lock()
+	defer t.left.Unlock()
+	if size == (roomSize{}) || t.empty[size] != nil || len(t.empty) >= maxEmpty || !room.Renew() {
+		return false
+	}
+	t.empty[size] = room
+	return true
+}
+
+// maxEmpty is how many rooms of different sizes are kept.
+const maxEmpty = 4
 
 // leave takes the view off the list of open ones. t.mu is held.
 func (v *view) leave() {
