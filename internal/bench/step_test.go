@@ -51,6 +51,7 @@ func BenchmarkStep(b *testing.B) {
 	}
 	list := []*contender{
 		timed("engine", func() error { return engineOnly(e, s, func(string) {}) }),
+		layered(b, "engine+overlay", func(s box.Spec) error { return engineOnly(e, s, func(string) {}) }, s),
 		timed("box", func() error { _, err := boxRun(e, s, nil, io.Discard); return err }),
 		timed("group", func() error { return group(func(*limits.Group) error { return nil }) }),
 		timed("box+group", func() error {
@@ -60,10 +61,33 @@ func BenchmarkStep(b *testing.B) {
 		runOf(b, "step+track", e, m, s, true),
 		runOf(b, "step-nogroup", e, nil, s, false),
 	}
-	race(b, list, [2]string{"step", "engine"})
-	for _, p := range [][2]string{{"box", "engine"}, {"box+group", "box"}, {"step-nogroup", "engine"}, {"step", "engine"}, {"step+track", "step"}} {
+	race(b, list, [2]string{"step", "engine+overlay"})
+	for _, p := range [][2]string{{"box", "engine"}, {"box+group", "box"}, {"engine+overlay", "engine"}, {"step-nogroup", "engine+overlay"}, {"step", "engine+overlay"}, {"step+track", "step"}} {
 		b.ReportMetric(added(list, p[0], p[1]), fmt.Sprintf("%s-minus-%s-ms", p[0], p[1]))
 	}
+}
+
+// layered is a box whose workspace is an overlay, as every step's is. What it
+// writes to is made before the time begins.
+func layered(b *testing.B, name string, do func(box.Spec) error, s box.Spec) *contender {
+	b.Helper()
+	return &contender{name: name, run: func() (time.Duration, error) {
+		base, err := os.MkdirTemp("", "bench-")
+		if err != nil {
+			return 0, err
+		}
+		defer os.RemoveAll(base)
+		for _, name := range []string{box.UpperName, box.WorkName} {
+			if err := os.Mkdir(base+"/"+name, 0o755); err != nil {
+				return 0, err
+			}
+		}
+		s := s
+		s.Overlay = &box.Overlay{Lower: []string{s.Workspace}, Base: base}
+		began := time.Now()
+		err = do(s)
+		return time.Since(began), err
+	}}
 }
 
 // added is the median of the differences within an iteration.
@@ -80,7 +104,7 @@ func added(list []*contender, name, to string) float64 {
 }
 
 // runOf is a run of a plan, divided by its steps.
-func runOf(b *testing.B, name string, e box.Engine, m *limits.Manager, s box.Spec, track bool) *contender {
+func runOf(b testing.TB, name string, e box.Engine, m *limits.Manager, s box.Spec, track bool) *contender {
 	b.Helper()
 	p := &steps.Plan{File: "steps.yml"}
 	for i := range stepsAtOnce {

@@ -43,9 +43,9 @@ type Tree struct {
 	spare    *spare           // for the step that is to come
 	closing  sync.WaitGroup
 	left     sync.Mutex
-	leftover []error // of taking things away
-	empty    map[roomSize]*disk.Room
-	copies   string // why steps get a copy instead of an overlay; "" for an overlay
+	leftover []error            // of taking things away
+	unused   map[roomSize]ready // of steps that are over
+	copies   string             // why steps get a copy instead of an overlay; "" for an overlay
 }
 
 type owner struct {
@@ -76,7 +76,7 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	if err != nil {
 		return nil, nil, err
 	}
-	t = &Tree{workspace: dir, bottom: dir, store: store, broken: map[string]error{}, empty: map[roomSize]*disk.Room{}, open: map[*view]struct{}{}}
+	t = &Tree{workspace: dir, bottom: dir, store: store, broken: map[string]error{}, unused: map[roomSize]ready{}, open: map[*view]struct{}{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -128,8 +128,8 @@ func (t *Tree) Close() error {
 	}
 	t.closing.Wait()
 	err := errors.Join(t.leftover...)
-	for _, room := range t.empty {
-		err = errors.Join(err, room.Close())
+	for _, p := range t.unused {
+		err = errors.Join(err, closeRoom(p.room))
 	}
 	if t.shadow != nil {
 		err = errors.Join(err, t.shadow.Close())
@@ -192,6 +192,12 @@ func (t *Tree) roomOptions(s PlanStep, dir string) disk.Options {
 	}
 }
 
+// ready is what a view is made of, as good as new.
+type ready struct {
+	txn  *commit.Txn
+	room *disk.Room
+}
+
 // spare is what a step's view is made of, made before the step begins.
 type spare struct {
 	size roomSize
@@ -228,22 +234,30 @@ func (t *Tree) Prepare(s PlanStep) {
 }
 
 // make makes a transaction with room for what the step writes.
-func (t *Tree) make(s PlanStep) (*commit.Txn, *disk.Room, error) {
-	txn, err := t.transactions().New(s.ID)
-	if err != nil {
-		return nil, nil, err
-	}
+func (t *Tree) make(s PlanStep) (_ *commit.Txn, _ *disk.Room, err error) {
 	t.left.Lock()
-	room := t.empty[sizeOf(s)]
-	delete(t.empty, sizeOf(s))
+	p := t.unused[sizeOf(s)]
+	delete(t.unused, sizeOf(s))
 	t.left.Unlock()
-	if room == nil {
-		room, err = disk.Open(t.roomOptions(s, txn.Dir()))
+	if p.txn == nil {
+		if p.txn, err = t.transactions().New(s.ID); err != nil {
+			return nil, nil, errors.Join(err, closeRoom(p.room))
+		}
 	}
-	if err != nil {
-		return nil, nil, errors.Join(err, txn.Drop())
+	p.txn.For(s.ID)
+	if p.room == nil {
+		if p.room, err = disk.Open(t.roomOptions(s, p.txn.Dir())); err != nil {
+			return nil, nil, errors.Join(err, p.txn.Drop())
+		}
 	}
-	return txn, room, nil
+	return p.txn, p.room, nil
+}
+
+func closeRoom(r *disk.Room) error {
+	if r == nil {
+		return nil
+	}
+	return r.Close()
 }
 
 // begin gives the view its transaction and, for an overlay, its room. t.mu is held.
@@ -408,6 +422,7 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 		return err
 	}
 	if err := v.settle(ctx, l); err != nil {
+		v.size = roomSize{} // some of it may be in the transaction's folders
 		v.close()
 		return err
 	}
@@ -538,10 +553,8 @@ func (t *Tree) away(txn *commit.Txn, room *disk.Room, size roomSize, err error) 
 	t.closing.Add(1)
 	go func() {
 		defer t.closing.Done()
-		errs := []error{err}
-		if room != nil && !t.reuse(size, room) {
-			errs = append(errs, room.Close())
-		}
+		txn, room := t.reuse(txn, room, size)
+		errs := []error{err, closeRoom(room)}
 		if txn != nil {
 			errs = append(errs, txn.Drop())
 		}
@@ -553,20 +566,25 @@ func (t *Tree) away(txn *commit.Txn, room *disk.Room, size roomSize, err error) 
 	}()
 }
 
-// reuse keeps the room of a step that is over for one that wants the same. A
-// size of nothing is never wanted again.
-func (t *Tree) reuse(size roomSize, room *disk.Room) bool {
+// reuse keeps what a step's view was made of for a step that wants the same, and
+// gives back what is to be taken away. A size of nothing is never wanted again.
+func (t *Tree) reuse(txn *commit.Txn, room *disk.Room, size roomSize) (*commit.Txn, *disk.Room) {
 	t.left.Lock()
 	defer t.left.Unlock()
-	if size == (roomSize{}) || t.empty[size] != nil || len(t.empty) >= maxEmpty || !room.Renew() {
-		return false
+	_, have := t.unused[size]
+	if size == (roomSize{}) || have || len(t.unused) >= maxUnused || room == nil || !room.Renew() {
+		return txn, room
 	}
-	t.empty[size] = room
-	return true
+	p := ready{room: room}
+	if txn != nil && txn.Unused() {
+		p.txn, txn = txn, nil
+	}
+	t.unused[size] = p
+	return txn, nil
 }
 
-// maxEmpty is how many rooms of different sizes are kept.
-const maxEmpty = 4
+// maxUnused is how many rooms of different sizes are kept.
+const maxUnused = 4
 
 // leave takes the view off the list of open ones. t.mu is held.
 func (v *view) leave() {

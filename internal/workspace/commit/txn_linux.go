@@ -125,6 +125,14 @@ func (t *Txn) For(id string) {
 	t.id = id
 }
 
+// Unused says whether the transaction was neither committed nor dropped, so that
+// another step can have it, if what this one wrote was never in its folders.
+func (t *Txn) Unused() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state == txnOpen
+}
+
 // Dir is the transaction's folder. Only we may enter it.
 func (t *Txn) Dir() string { return filepath.Join(t.s.place.path, t.s.name, t.name) }
 
