@@ -132,7 +132,7 @@ func (r *Runner) judgeChanges(d *delta.Delta, v *view, s PlanStep, changes []wor
 	}
 	verdict := p.Judge(changes, env)
 	for _, c := range verdict.Commit {
-		if v.t.mask.Covers(c.RawPath()) {
+		if v.mask.Covers(c.RawPath()) {
 			verdict.Violations = append(verdict.Violations, policy.Violation{Type: policy.ProtectedPath, Message: fmt.Sprintf(
 				"%s: the step saw this without what is secret in it, so that its change would take the secret away; nothing is committed", strconv.Quote(c.Path))})
 		}

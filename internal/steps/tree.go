@@ -29,6 +29,7 @@ type Tree struct {
 	store     *commit.Store
 	images    disk.Images
 	owner     owner
+	home      string
 	mask      scrub.Mask
 	maskDir   string // "" if nothing is hidden
 	bottom    string // the workspace, or what stands for it where it must stay as it is
@@ -76,7 +77,7 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	if err != nil {
 		return nil, nil, err
 	}
-	t = &Tree{workspace: dir, bottom: dir, store: store, broken: map[string]error{}, unused: map[roomSize]ready{}, open: map[*view]struct{}{}}
+	t = &Tree{workspace: dir, bottom: dir, home: o.Home, store: store, broken: map[string]error{}, unused: map[roomSize]ready{}, open: map[*view]struct{}{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -92,15 +93,8 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 		return t, notes, fmt.Errorf("find the secrets in the workspace: %w", err)
 	}
 	notes = append(notes, t.mask.Notes...)
-	if !t.mask.Empty() {
-		txn, err := store.New("mask") // goes with the run
-		if err != nil {
-			return t, notes, err
-		}
-		t.maskDir = txn.Upper()
-		if err := t.mask.Write(t.maskDir, t.owner.uid, t.owner.gid); err != nil {
-			return t, notes, err
-		}
+	if err := t.writeMask(); err != nil {
+		return t, notes, err
 	}
 	// What is mounted inside the workspace would not be seen through an overlay.
 	switch inside, err := mountedInside(dir); {
@@ -144,6 +138,7 @@ type view struct {
 	size  roomSize
 	seq   int
 	stack []delta.Layer // top first, the workspace last
+	mask  scrub.Mask    // what is hidden in it
 	txn   *commit.Txn
 	room  *disk.Room
 	why   string     // it is a copy and not an overlay; "" for an overlay
@@ -159,7 +154,7 @@ type view struct {
 func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := &view{t: t, id: s.ID, size: sizeOf(s), seq: t.seq, why: t.copies}
+	v := &view{t: t, id: s.ID, size: sizeOf(s), seq: t.seq, mask: t.mask, why: t.copies}
 	err := v.begin(s)
 	if err != nil {
 		return nil, err
@@ -301,7 +296,7 @@ func (v *view) makeCopy(ctx context.Context, s PlanStep) error {
 		return fmt.Errorf("copy the workspace for the step: %w", err)
 	}
 	v.absent = res.Absent
-	if err := v.t.mask.Apply(v.room.Upper()); err != nil {
+	if err := v.mask.Apply(v.room.Upper()); err != nil {
 		return fmt.Errorf("keep secrets out of the step's copy: %w", err)
 	}
 	if v.base, err = v.room.Used(); err != nil {
@@ -458,7 +453,39 @@ func (t *Tree) commit(ctx context.Context, l *layer) error {
 	if _, err := l.txn.Commit(ctx, l.changes, l.after); err != nil {
 		return fmt.Errorf("bring the changes of step %s into the workspace: %w", l.id, err)
 	}
-	return nil
+	return t.renewMask(ctx)
+}
+
+// renewMask looks again at what is hidden, once the workspace has changed: a
+// folder that is gone must not come back through the layer that hides something
+// in it, and one whose mode is another must show it.
+func (t *Tree) renewMask(ctx context.Context) error {
+	if t.mask.Empty() {
+		return nil
+	}
+	now, err := t.mask.Refresh(ctx, t.bottom, scrub.Options{Home: t.home})
+	if err != nil {
+		return fmt.Errorf("find the secrets in the workspace: %w", err)
+	}
+	if now.Same(t.mask) {
+		return nil
+	}
+	t.mask = now
+	return t.writeMask()
+}
+
+// writeMask makes the layer that hides what is secret. It goes with the run.
+func (t *Tree) writeMask() error {
+	t.maskDir = ""
+	if t.mask.Empty() {
+		return nil
+	}
+	txn, err := t.store.New("mask")
+	if err != nil {
+		return err
+	}
+	t.maskDir = txn.Upper()
+	return t.mask.Write(t.maskDir, t.owner.uid, t.owner.gid)
 }
 
 // flush brings into the workspace what is kept, once nobody sees it below a

@@ -1,6 +1,7 @@
 package scrub
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -43,6 +44,15 @@ type folderLook struct {
 
 // Empty says that there is nothing to hide, and so no layer to mount.
 func (m Mask) Empty() bool { return len(m.Files) == 0 && len(m.Hidden) == 0 }
+
+// Same says whether two masks make the same layer, but for the times of folders.
+func (m Mask) Same(o Mask) bool {
+	return slices.Equal(m.Hidden, o.Hidden) &&
+		slices.EqualFunc(m.Files, o.Files, func(a, b File) bool {
+			return a.Path == b.Path && a.Mode == b.Mode && a.Modified.Equal(b.Modified) && bytes.Equal(a.Text, b.Text)
+		}) &&
+		slices.EqualFunc(m.folders, o.folders, func(a, b folderLook) bool { return a.path == b.path && a.mode == b.mode })
+}
 
 // Look says how a path is shown: with another text, as absent, or as it is.
 func (m Mask) Look(path string) (text []byte, replaced, hidden bool) {

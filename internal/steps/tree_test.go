@@ -1,0 +1,164 @@
+package steps
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
+)
+
+// written opens a view, writes a file to its layer and gives the changes.
+func written(t *testing.T, tree *Tree, name, text string) (*view, []workspace.Change) {
+	t.Helper()
+	v, err := tree.view(t.Context(), PlanStep{ID: name, DiskMb: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(v.room.Upper(), name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d, err := v.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v, d.Changes()
+}
+
+func openTree(t *testing.T, files map[string]string) (*Tree, string) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(dir, "ws")
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, _, err := OpenTree(t.Context(), dir, TreeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tree.Close(); err != nil {
+			t.Error(err)
+		}
+		if left, err := filepath.Glob(filepath.Join(filepath.Dir(dir), ".*")); err != nil || len(left) > 0 {
+			t.Errorf("%v is left beside the workspace (%v)", left, err)
+		}
+	})
+	return tree, dir
+}
+
+const withToken = "[core]\n\tbare = false\n[http \"https://example.com/\"]\n\textraheader = AUTHORIZATION: basic c2VjcmV0\n"
+
+func TestTreeKeepsTheMaskThatHolds(t *testing.T) {
+	tree, dir := openTree(t, map[string]string{".git/config": withToken, "sub/.git/config": withToken, "a": "1"})
+	before := tree.maskDir
+	if before == "" {
+		t.Fatal("nothing is hidden")
+	}
+	v, changes := written(t, tree, "b", "2")
+	if err := v.keep(t.Context(), changes); err != nil {
+		t.Fatal(err)
+	}
+	if tree.maskDir != before {
+		t.Error("the mask was made anew although nothing of it changed")
+	}
+	// A folder that is gone does not come back through the layer that hid
+	// something in it.
+	if err := os.RemoveAll(filepath.Join(dir, "sub")); err != nil {
+		t.Fatal(err)
+	}
+	v, changes = written(t, tree, "c", "3")
+	if err := v.keep(t.Context(), changes); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(tree.maskDir, "sub")); err == nil || tree.maskDir == before {
+		t.Errorf("the layer still has the folder (%v)", err)
+	}
+	if b, err := os.ReadFile(filepath.Join(tree.maskDir, ".git/config")); err != nil || strings.Contains(string(b), "c2VjcmV0") || !strings.Contains(string(b), "bare") {
+		t.Errorf("%q %v", b, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, ".git/config")); err != nil || string(b) != withToken {
+		t.Errorf("the real file is %q (%v)", b, err)
+	}
+}
+
+// Steps that run at once see the state they started from, and what one keeps is
+// in the workspace when none of them runs any more.
+func TestTreeSideBySide(t *testing.T) {
+	tree, dir := openTree(t, map[string]string{"a": "1"})
+	exists := func(name string) bool { _, err := os.Lstat(filepath.Join(dir, name)); return err == nil }
+	one, first := written(t, tree, "one", "1")
+	two, second := written(t, tree, "two", "2")
+	same, third := written(t, tree, "one", "other")
+	if err := one.keep(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if exists("one") {
+		t.Error("the workspace changed while another step sees it")
+	}
+	late, fourth := written(t, tree, "late", "4")
+	var b box.Spec
+	late.show(&b)
+	if len(b.Overlay.Lower) != 2 {
+		t.Errorf("a later step sees %v, want what the first one kept and the workspace", b.Overlay.Lower)
+	}
+	if err := two.keep(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	if err := same.keep(t.Context(), third); err == nil || !strings.Contains(err.Error(), `"one" was changed`) {
+		t.Errorf("the same file with another content: %v", err)
+	}
+	if exists("one") || exists("two") {
+		t.Error("the workspace changed while a step sees it")
+	}
+	if err := late.keep(t.Context(), fourth); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"one": "1", "two": "2", "late": "4", "a": "1"} {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != want {
+			t.Errorf("%s holds %q (%v), want %q", name, b, err, want)
+		}
+	}
+	if f := tree.failures(); len(f) > 0 {
+		t.Errorf("%v", f)
+	}
+}
+
+func TestTreeThatOnlyShows(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ws")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tree, _, err := OpenTree(t.Context(), dir, TreeOptions{OnlyShow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, changes := written(t, tree, "made", "1")
+	if err := v.keep(t.Context(), changes); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(tree.bottom, "made")); err != nil {
+		t.Errorf("a later step would not see it: %v", err)
+	}
+	if err := tree.Close(); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
+		t.Errorf("the workspace holds %v (%v)", list, err)
+	}
+}
