@@ -53,7 +53,7 @@ var mayImport = map[string]string{
 	// The flow of a run knows no engine.
 	"internal/steps": "box disk egress gha limits workspace workspace/clone workspace/commit workspace/delta " +
 		"workspace/patch workspace/policy workspace/scrub",
-	"internal/report": "box egress gha steps",
+	"internal/report": "box egress gha steps workspace/policy",
 	"cmd/action":      "box boxinit egress gha idmap kern limits native registry report rootfs steps workspace workspace/archive workspace/scrub",
 	"test/egress":     "",
 	"internal/bench":  "",

@@ -63,7 +63,7 @@ func (r *run) decorate() {
 }
 
 // annotations are a line for everything that closes the gate or would have,
-// the worst first: no verdict, then faults in their order, then exit codes.
+// the worst first: no verdict, then faults, then violations, then exit codes.
 func (r *run) annotations() []gha.Annotation {
 	var out []gha.Annotation
 	if ref := r.result.Refusal; ref != nil {
@@ -81,6 +81,8 @@ func (r *run) annotations() []gha.Annotation {
 			a.Rank = 500
 		case s.Fault != nil && s.Status == steps.StatusFailed:
 			a.Title, a.Rank = s.ID+": "+string(s.Fault.Type), 300
+		case s.Status == steps.StatusFailed && len(s.Violations) > 0:
+			a.Title, a.Rank = s.ID+": "+report.Outcome(&s), 250
 		case s.Status == steps.StatusFailed:
 		case s.Status == steps.StatusSkipped:
 			a.Rank = 50

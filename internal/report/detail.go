@@ -39,12 +39,19 @@ func (p *page) details(r *steps.Result) {
 		}
 	}
 	for i := range r.Steps {
-		if s := &r.Steps[i]; s.Status == steps.StatusPassed && (len(s.Files)+s.FilesTotal+len(s.Egress)+len(s.EgressProposal)+len(s.EgressUnused) > 0 || s.Fault != nil) {
+		if s := &r.Steps[i]; s.Status == steps.StatusPassed && worthTelling(s) {
 			good = append(good, s)
 		}
 	}
 	p.each(bad, failedStep, "step that did not pass", "steps that did not pass")
 	p.each(good, passedStep, "step's requests and changes", "steps' requests and changes")
+}
+
+// worthTelling says whether there is more about a step that passed than its row
+// of the table.
+func worthTelling(s *steps.StepResult) bool {
+	return s.Fault != nil || s.Patch != nil || wrote(s) || s.WorkspaceBy == "copy" ||
+		len(s.First)+len(s.Notes)+len(s.Egress)+len(s.EgressProposal)+len(s.EgressUnused) > 0
 }
 
 // each adds a piece per step: all at the last level if they fit so, and the
@@ -84,6 +91,12 @@ func failedStep(s *steps.StepResult, l level) string {
 	}
 	b.WriteString(head + "\n\n")
 	why := lines(reason(s))
+	if violated(s) && l != (level{}) { // the violations are told below
+		why = nil
+		if unexpected(s) {
+			why = lines(faultReason(s))
+		}
+	}
 	b.WriteString(rest(why[:min(len(why), max(1, l.other))], len(why)))
 	if s.Status == steps.StatusSkipped || l == (level{}) {
 		return b.String()
@@ -94,13 +107,7 @@ func failedStep(s *steps.StepResult, l level) string {
 		}
 	}
 	b.WriteString(eventsOf(s, l))
-	if n := len(s.Violations); n > 0 {
-		var v []string
-		for _, x := range s.Violations[:min(n, l.requests)] {
-			v = append(v, x.Type+": "+x.Message)
-		}
-		b.WriteString("Violations\n\n" + rest(v, n))
-	}
+	b.WriteString(violations(s, l.requests))
 	if out := lines(s.Tail); len(out) > 0 {
 		n := len(out)
 		out = out[max(0, n-l.output):]
@@ -144,13 +151,17 @@ func passedStep(s *steps.StepResult, l level) string {
 // reason is why a step has the status it has, in words.
 func reason(s *steps.StepResult) string {
 	switch {
+	case violated(s):
+		return violationReason(s)
 	case s.Reason != "":
 		return s.Reason
 	case s.Fault != nil:
-		return string(s.Fault.Type) + ": " + s.Fault.Message
+		return faultReason(s)
 	}
 	return outcome(s)
 }
+
+func faultReason(s *steps.StepResult) string { return string(s.Fault.Type) + ": " + s.Fault.Message }
 
 // eventsOf lists who was refused, with the line to add, and what else the
 // sandbox saw.
@@ -212,11 +223,10 @@ func effects(s *steps.StepResult, l level) string {
 			out += x.title + "\n\n" + rest(x.list[:min(n, l.requests)], n)
 		}
 	}
-	if n := max(s.FilesTotal, len(s.Files)); n > 0 {
-		files := worstFiles(s.Files, l.files)
-		out += "Changed files (" + became(s.Workspace) + ")\n\n" + rest(files, n)
+	if n := len(s.Notes); n > 0 {
+		out += "Notes\n\n" + rest(s.Notes[:min(n, l.other)], n)
 	}
-	return out
+	return out + files(s, l.files) + writes(s)
 }
 
 // presets gives the rules that were read from settings of this machine. What our
@@ -231,14 +241,6 @@ func presets(list []steps.EgressPreset) []string {
 		}
 	}
 	return out
-}
-
-func became(workspace string) string {
-	switch workspace {
-	case "committed", "discarded", "kept", "unchanged":
-		return workspace
-	}
-	return "what became of them is not known"
 }
 
 // rest is a block and the count of what of all is not in it.
@@ -258,60 +260,6 @@ func plural(n uint64) string {
 		return "once"
 	}
 	return fmt.Sprintf("%d times", n)
-}
-
-// worstFiles shows at most n changes: first those of paths that steer what runs
-// later, then deletions and changes of kind, then the rest, in order of the
-// list.
-func worstFiles(files []steps.FileChange, n int) []string {
-	buckets := make([][]string, 3)
-	for i := range files {
-		f := &files[i]
-		k := 2
-		switch {
-		case protected(f):
-			k = 0
-		case f.Change == "deleted" || f.Change == "retyped":
-			k = 1
-		}
-		if len(buckets[k]) < n {
-			buckets[k] = append(buckets[k], fileLine(f))
-		}
-	}
-	all := slices.Concat(buckets...)
-	return all[:min(len(all), n)]
-}
-
-// protected says whether a path is one that git, GitHub or a shell acts on. It
-// decides what is shown first, nothing else.
-func protected(f *steps.FileChange) bool {
-	if len(f.Mode) == 4 && f.Mode[0] != '0' && f.Mode[0] != '1' {
-		return true // set-id
-	}
-	for part := range strings.SplitSeq(f.Path, "/") {
-		switch strings.ToLower(part) {
-		case ".git", ".github", "codeowners", ".gitattributes", ".gitmodules":
-			return true
-		}
-	}
-	return false
-}
-
-func fileLine(f *steps.FileChange) string {
-	out := fmt.Sprintf("%-8s %-7s %s", f.Change, f.Type, f.Path)
-	if f.Target != "" {
-		out += " -> " + f.Target
-	}
-	if f.Change == "deleted" {
-		return out
-	}
-	if f.Type == "file" {
-		out += fmt.Sprintf(" (%d bytes)", f.Size)
-	}
-	if f.Mode != "" && f.Change == "mode" {
-		out += " mode " + f.Mode
-	}
-	return out
 }
 
 // tooWide puts each finding on a line.

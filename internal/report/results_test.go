@@ -12,7 +12,7 @@ import (
 func saved() map[string]*steps.Result {
 	return map[string]*steps.Result{
 		"pass": pass(), "faults": faults(), "refused": refused(), "error": lost(),
-		"cancelled": cancelled(), "hostile": hostile(2), "limits": notEnforced(), "empty": {Schema: 1},
+		"cancelled": cancelled(), "hostile": hostile(2), "limits": notEnforced(), "writes": writers(), "empty": {Schema: 1},
 	}
 }
 
@@ -104,7 +104,7 @@ func faults() *steps.Result {
 	own := exited("own", steps.StatusFailed, 137)
 	own.Reason = "the step ended with exit code 137"
 	own.Violations = []steps.Violation{{Type: "link_escape", Message: "a link leaves the workspace: x -> /etc/passwd"}}
-	own.Workspace, own.FilesTotal = "discarded", 4
+	own.Workspace, own.FilesTotal, own.First = "discarded", 4, []string{"sub/.git/hooks/pre-commit"}
 	own.Files = []steps.FileChange{
 		{Path: "a", Change: "modified", Type: "file", Size: 1, Mode: "0644"},
 		{Path: "b", Change: "deleted", Type: "file"},
@@ -152,6 +152,53 @@ func notEnforced() *steps.Result {
 	return result(steps.VerdictPass, a, b, c)
 }
 
+// writers has a step for each thing that can become of what a step wrote.
+func writers() *steps.Result {
+	built := exited("build", steps.StatusPassed, 0)
+	built.Workspace, built.WorkspaceBy = "committed", "overlay"
+	built.Files = []steps.FileChange{
+		{Path: "b.txt", Change: "created", Type: "file", Size: 3, Mode: "0644", From: "a.txt"},
+		{Path: "a.txt", Change: "deleted", Type: "file", Size: 3, Mode: "0644"},
+		{Path: "dist/app", Change: "created", Type: "file", Size: 1024, Mode: "0755"},
+		{Path: "go.sum", Change: "modified", Type: "file", Size: 812, Mode: "0644"},
+		{Path: "\uFFFD", PathBytes: "/w==", Change: "created", Type: "file", Mode: "0644"},
+	}
+	built.FilesTotal = len(built.Files)
+	built.First = []string{"go.sum", "a.txt"}
+	built.Notes = []string{`what git refreshes by itself is not committed: ".git/index"`}
+	built.Patch = &steps.Patch{Path: "steps/build/changes.patch", Bytes: 900, Files: 4, Left: 1, Masked: 2}
+	built.Limits.DiskBy, built.Usage.DiskBytes, built.Usage.DiskInodes = "loop", 3<<20+1, 5
+
+	guarded := exited("guarded", steps.StatusFailed, 0)
+	guarded.Violations = []steps.Violation{
+		{Type: "protected_path", Message: `".git/hooks/pre-commit" was created; git obeys it`},
+		{Type: "protected_path", Message: `".github/workflows/ci.yml" was modified; CI obeys it`},
+		{Type: "link_escape", Message: `"x" is a link to "/etc/passwd": its target lies outside the workspace`},
+	}
+	guarded.Reason, guarded.Workspace = guarded.Violations[0].Message, "discarded"
+	guarded.Files = []steps.FileChange{
+		{Path: ".git/hooks/pre-commit", Change: "created", Type: "file", Size: 5, Mode: "0755"},
+		{Path: ".github/workflows/ci.yml", Change: "modified", Type: "file", Size: 5, Mode: "0644"},
+		{Path: "x", Change: "created", Type: "symlink", Mode: "0777", Target: "/etc/passwd"},
+	}
+	guarded.First, guarded.FilesTotal = []string{".git/hooks/pre-commit", ".github/workflows/ci.yml"}, 3
+
+	both := exited("both", steps.StatusFailed, 1)
+	both.Fault = &box.Fault{Type: box.DiskLimit, Message: "the step wrote 1025 MiB: diskMb is 1024"}
+	both.Events = []box.Event{{Type: box.DiskLimit, Message: both.Fault.Message, Count: 1}}
+	both.Violations = []steps.Violation{{Type: "workspace_limit", Message: "more than 1000000 entries"}}
+	both.Reason, both.Workspace = both.Violations[0].Message, "discarded"
+	both.Limits.DiskBy, both.Usage.DiskBytes = "sampler", 1025<<20
+
+	kept := exited("kept", steps.StatusFailed, 2)
+	kept.Workspace, kept.WorkspaceBy, kept.Reason = "kept", "copy", "the step ended with exit code 2"
+	kept.Files, kept.FilesTotal = []steps.FileChange{{Path: "log", Change: "created", Type: "file", Size: 1, Mode: "0644"}}, 1
+
+	unlisted := exited("unlisted", steps.StatusPassed, 0)
+	unlisted.Workspace, unlisted.First = "committed", []string{"Makefile"}
+	return result(steps.VerdictFail, built, guarded, both, kept, unlisted)
+}
+
 // attacks are texts that would act in a log, a terminal or on a page.
 var attacks = []string{
 	"PWN::error::x", "::error::PWN", "##[error]PWN", "PWN\r\n::add-mask::a\n##[group]x", "\xff\xfePWN",
@@ -182,10 +229,12 @@ func hostile(each int) *steps.Result {
 				Stdout: steps.Output{Path: next()}, Network: next(), EgressMode: "audit", Workspace: next(), Reason: next(), EngineNote: next(),
 				Egress:         []steps.EgressRecord{{Host: next(), Port: 1, Protocol: next(), Verdict: next(), Reason: next(), Rule: next(), Count: 1}},
 				EgressProposal: []string{next()}, EgressUnused: []string{next()}, Unobserved: []string{next()},
-				Results:    []steps.CellResult{{next(): next()}, nil},
-				Files:      []steps.FileChange{{Path: next(), Change: next(), Type: next(), Mode: "4" + next(), Target: next()}, {Path: ".git/" + next(), Change: "deleted", Type: "file"}},
+				Results: []steps.CellResult{{next(): next()}, nil},
+				Files:   []steps.FileChange{{Path: next(), Change: next(), Type: next(), Mode: "4" + next(), Target: next(), From: next()}, {Path: ".git/" + next(), Change: "deleted", Type: "file"}},
+				First:   []string{next(), ".git/" + next()}, Notes: []string{next(), next()}, WorkspaceBy: next(),
+				Patch: &steps.Patch{Path: next(), Files: 1, Left: 1, Masked: 1}, Usage: steps.Usage{DiskBytes: 1, DiskInodes: 1},
 				FilesTotal: 2, Violations: []steps.Violation{{Type: next(), Message: next()}}, PassedEnv: []string{next()},
-				Tail: next() + "\n" + next() + "\r" + next(), Limits: steps.Limits{Enforced: []string{next()}, By: next()},
+				Tail: next() + "\n" + next() + "\r" + next(), Limits: steps.Limits{Enforced: []string{next()}, By: next(), DiskBy: next()},
 			}
 			if n%3 == 0 {
 				s.Signal, s.Fault = nil, nil

@@ -112,13 +112,18 @@ func capped(l []string, n int, what string) string {
 // table writes a row per step, in the order of the list. If there is no room
 // for all, rows of passed steps go first.
 func (p *page) table(r *steps.Result) {
-	const head = "| Step | Result | Exit code or fault | Time | Peak memory | Requests | Files changed |\n" +
+	head := "| Step | Result | Exit code, fault, violation | Time | Peak memory | Requests | Files changed |\n" +
 		"|---|---|---|--:|--:|---|--:|\n"
+	disks := anyDisk(r)
+	if disks {
+		head = "| Step | Result | Exit code, fault, violation | Time | Peak memory | Requests | Files changed | Disk |\n" +
+			"|---|---|---|--:|--:|---|--:|--:|\n"
+	}
 	room := p.room()/2 - len(head)
 	rows := make([]string, len(r.Steps))
 	size := 0
 	for i := range r.Steps {
-		rows[i] = row(&r.Steps[i])
+		rows[i] = row(&r.Steps[i], disks)
 		size += len(rows[i])
 	}
 	dropped := 0
@@ -137,13 +142,17 @@ func (p *page) table(r *steps.Result) {
 	}
 }
 
-func row(s *steps.StepResult) string {
+func row(s *steps.StepResult, disks bool) string {
 	name := inline(s.ID)
 	if s.Name != "" && s.Name != s.ID {
 		name += " " + inline(s.Name)
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", name, status(s), outcomeCell(s),
+	out := fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |", name, status(s), outcomeCell(s),
 		elapsed(s), memory(s), requests(s), filesChanged(s))
+	if disks {
+		out += " " + disk(s) + " |"
+	}
+	return out + "\n"
 }
 
 func outcomeCell(s *steps.StepResult) string {

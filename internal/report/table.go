@@ -16,7 +16,7 @@ const (
 	maxStep = 120
 	// maxWord is how wide the columns of our own words get, whatever a report
 	// that was read from a file says.
-	maxWord = 20
+	maxWord = 45
 	// maxReasons is how many reasons stand under the table.
 	maxReasons = 20
 )
@@ -29,6 +29,8 @@ func WriteTable(w io.Writer, r *steps.Result, width int) error {
 	if len(r.Steps) > 0 {
 		t.rows(r)
 		t.reasons(r)
+		t.first(r)
+		t.notes(r)
 	}
 	if r.Refusal != nil {
 		t.wrapped("cause: ", r.Refusal.Cause)
@@ -68,6 +70,10 @@ func (t *table) line(s string) {
 
 func (t *table) rows(r *steps.Result) {
 	cells := [][]string{{"STEP", "RESULT", "EXIT/FAULT", "TIME", "PEAK MEMORY", "REQUESTS", "FILES"}}
+	disks := anyDisk(r)
+	if disks {
+		cells[0] = append(cells[0], "DISK")
+	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		name := s.ID
@@ -78,10 +84,14 @@ func (t *table) rows(r *steps.Result) {
 		if n := note(s); n != "" {
 			result += " (" + n + ")"
 		}
-		cells = append(cells, []string{
+		row := []string{
 			gha.InertASCII(name), short(gha.InertASCII(result), maxWord), short(gha.InertASCII(outcome(s)), maxWord),
 			elapsed(s), memory(s), requests(s), filesChanged(s),
-		})
+		}
+		if disks {
+			row = append(row, disk(s))
+		}
+		cells = append(cells, row)
 	}
 	widths := make([]int, len(cells[0]))
 	for _, row := range cells {
@@ -141,6 +151,52 @@ func (t *table) reasons(r *steps.Result) {
 	}
 	if n > maxReasons {
 		t.line(fmt.Sprintf("  and %d more that did not pass", n-maxReasons))
+	}
+}
+
+// first names what a reviewer must see: of changes that are in the workspace, and
+// of those that a step which passed would have made.
+func (t *table) first(r *steps.Result) {
+	n := 0
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		word := " changed, look first: "
+		if s.Workspace != "committed" && s.Workspace != "kept" {
+			word = " would change, look first: "
+		}
+		if len(s.First) == 0 || s.Status != steps.StatusPassed && s.Workspace != "kept" {
+			continue
+		}
+		if n++; n > maxReasons {
+			continue
+		}
+		var shown []string
+		for _, line := range firstLines(s, maxNamed) {
+			shown = append(shown, strings.Join(strings.Fields(strings.TrimPrefix(line, "! ")), " "))
+		}
+		if more := len(s.First) - len(shown); more > 0 {
+			shown = append(shown, fmt.Sprintf("and %d more", more))
+		}
+		t.wrapped("  "+gha.InertASCII(clip(s.ID, maxID))+word, strings.Join(shown, "; "))
+	}
+	if n > maxReasons {
+		t.line(fmt.Sprintf("  and %d more that changed what to look at first", n-maxReasons))
+	}
+}
+
+// notes says what is no failure and has to be known.
+func (t *table) notes(r *steps.Result) {
+	n := 0
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		for _, note := range s.Notes {
+			if n++; n <= maxReasons {
+				t.wrapped("  "+gha.InertASCII(clip(s.ID, maxID))+": note: ", note)
+			}
+		}
+	}
+	if n > maxReasons {
+		t.line(fmt.Sprintf("  and %s; all of them are in report.json", count(n-maxReasons, "more note", "more notes")))
 	}
 }
 

@@ -76,9 +76,17 @@ func named(s *steps.StepResult) string {
 	return clip(s.ID, maxID)
 }
 
-// outcome is the exit code or fault of a step in a word or two.
+// Outcome is what closed the gate, in a word or two: a fault, a violation or the
+// exit code. It is "-" where there is none of these.
+func Outcome(s *steps.StepResult) string { return outcome(s) }
+
+// outcome is the exit code, fault or violation of a step in a word or two.
 func outcome(s *steps.StepResult) string {
 	switch {
+	case violated(s) && unexpected(s):
+		return string(s.Fault.Type) + ", " + violationWord(s)
+	case violated(s):
+		return violationWord(s)
 	case s.Fault != nil:
 		return string(s.Fault.Type)
 	case s.ExitCode != nil:
@@ -176,10 +184,20 @@ func enforcedBy(r *steps.Result) string {
 			}
 		}
 	}
-	if len(caps) == 0 {
-		return "caps: none in force"
+	var disk []string
+	for i := range r.Steps {
+		if b := r.Steps[i].Limits.DiskBy; heldBy[b] != "" && !slices.Contains(disk, b) {
+			disk = append(disk, b)
+		}
 	}
-	return "caps: " + strings.Join(caps, ", ") + " (" + strings.Join(by, ", ") + ")"
+	held := ""
+	if len(disk) > 0 {
+		held = "; disk by " + strings.Join(disk, ", ")
+	}
+	if len(caps) == 0 {
+		return "caps: none in force" + held
+	}
+	return "caps: " + strings.Join(caps, ", ") + " (" + strings.Join(by, ", ") + ")" + held
 }
 
 // engines names the engines of a run.
@@ -237,13 +255,19 @@ func requests(s *steps.StepResult) string {
 // filesChanged counts, and says what became of the changes.
 func filesChanged(s *steps.StepResult) string {
 	n := max(s.FilesTotal, len(s.Files))
+	word := s.Workspace
+	if _, ok := becameWords[word]; !ok {
+		word = ""
+	}
 	switch {
+	case n == 0 && wrote(s):
+		return word
 	case n == 0:
 		return "-"
-	case s.Workspace == "discarded" || s.Workspace == "kept":
-		return fmt.Sprintf("%d, %s", n, s.Workspace)
+	case word == "":
+		return fmt.Sprint(n)
 	}
-	return fmt.Sprint(n)
+	return fmt.Sprintf("%d, %s", n, word)
 }
 
 // elapsed is how long a step took, if it began at all.
