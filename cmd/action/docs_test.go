@@ -15,6 +15,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -302,6 +303,38 @@ func TestFaultsAreDocumented(t *testing.T) {
 	}
 	if diff := cmp.Diff(slices.DeleteFunc(want, func(f string) bool { return slices.Contains(unbuilt, f) }), got); diff != "" {
 		t.Errorf("faults in the README's table (-want +got)\n%s", diff)
+	}
+}
+
+// TestViolationsAreDocumented: the README and docs/faults.md have every type of
+// violation, and the words of what became of a step's writes are explained.
+func TestViolationsAreDocumented(t *testing.T) {
+	var want []string
+	for _, k := range report.ViolationKinds {
+		want = append(want, k.Type)
+	}
+	same(t, "violations in the README", want, column(t, document(t, "README.md"), "violation"))
+	same(t, "violations in docs/faults.md", want, column(t, document(t, "docs/faults.md"), "violation"))
+	for _, word := range []string{"committed", "discarded", "kept", "unchanged", "loop", "tmpfs", "sampler"} {
+		if !strings.Contains(document(t, "docs/workspace.md"), "| `"+word+"` |") {
+			t.Errorf("docs/workspace.md has no row with %s", word)
+		}
+	}
+}
+
+// TestFlagsAreDocumented: the README's command line has every flag of help.
+func TestFlagsAreDocumented(t *testing.T) {
+	var b strings.Builder
+	(&app{}).usage(&b)
+	readme := document(t, "README.md")
+	flags := regexp.MustCompile(`(?m)^  (--[a-z0-9-]+) `).FindAllStringSubmatch(b.String(), -1)
+	if len(flags) < 8 {
+		t.Fatalf("help has %d flags", len(flags))
+	}
+	for _, m := range flags {
+		if !strings.Contains(readme, m[1]) {
+			t.Errorf("the README has no %s", m[1])
+		}
 	}
 }
 

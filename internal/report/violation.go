@@ -64,7 +64,8 @@ func violationReason(s *steps.StepResult) string {
 		why = append(why, faultReason(s))
 	}
 	first := s.Violations[0]
-	text := "violation: " + first.Type + ": " + first.Message
+	// Some messages begin with their type.
+	text := "violation: " + first.Type + ": " + strings.TrimPrefix(first.Message, first.Type+": ")
 	if n := len(s.Violations) - 1; n > 0 {
 		text += "; and " + count(n, "more violation", "more violations")
 	}
@@ -80,7 +81,7 @@ func violations(s *steps.StepResult, n int) string {
 	out := "Violations\n\n"
 	var list []string
 	for _, v := range s.Violations[:min(all, n)] {
-		list = append(list, v.Type+": "+v.Message)
+		list = append(list, v.Type+": "+strings.TrimPrefix(v.Message, v.Type+": "))
 	}
 	out += rest(list, all)
 	for _, t := range violationTypes(s) {
