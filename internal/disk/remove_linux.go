@@ -88,6 +88,9 @@ func (d *doomed) strip() error {
 	}
 	d.id = fileOf(&st)
 	names, err := list(d.fd)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // it was removed itself, and so it is empty
+	}
 	if err != nil {
 		return err
 	}
