@@ -19,14 +19,47 @@ const (
 	maxLooks = 1 << 20
 )
 
-// leaves says why a link leads out of the workspace; empty: it does not. Only
+// leaves says why a link leads out of the workspace, now or once another step has
+// put a link in the place of a folder on its way: a/b/c/../../../x is inside only
+// while a/b/c is a folder three levels down, and to make it another one looks
+// harmless by itself. What goes up only at its beginning goes up from the folder
+// the link lies in, and no step can change where that is without the link being
+// judged anew.
+func (j *judging) leaves(names []string, target string) string {
+	if why := j.leads(names, target); why != "" {
+		return why
+	}
+	if target[0] != '/' && turnsBack(target) {
+		return "its target goes up behind a name, and whatever a later step puts at that name would decide where it leads"
+	}
+	return ""
+}
+
+// turnsBack says whether a target has .. behind a name.
+func turnsBack(target string) bool {
+	named := false
+	for name := range strings.SplitSeq(target, "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			if named {
+				return true
+			}
+		default:
+			named = true
+		}
+	}
+	return false
+}
+
+// leads says why a link leads out of the workspace; empty: it does not. Only
 // its last component is not followed: if that is a link, it is judged itself,
 // or was there before.
 //
 // An attacker wants a link that our side, or a later upload, reads or writes
 // through. The text alone does not tell: a/b/../../x is inside until a/b is a
 // link to the root. So what lies on the way is looked up.
-func (j *judging) leaves(names []string, target string) string {
+func (j *judging) leads(names []string, target string) string {
 	if target == "" || strings.ContainsRune(target, 0) {
 		return "its target cannot be read"
 	}

@@ -51,8 +51,10 @@ func TestLinks(t *testing.T) {
 		{"what only begins like the workspace", "x", "/workspaces", nil, "outside"},
 
 		{"through a link that goes up", "x", "a/b/../../y", tree{"a/b": "-> .."}, "above"},
-		{"through a link that goes up, and not too far", "x", "a/b/../y", tree{"a": "d", "a/b": "-> c"}, ""},
-		{"through a real folder", "x", "a/b/../../y", tree{"a/b": "d"}, ""},
+		{"through a link that goes up, and not too far", "x", "a/b/../y", tree{"a": "d", "a/b": "-> c"}, "goes up behind a name"},
+		{"through a real folder", "x", "a/b/../../y", tree{"a/b": "d"}, "goes up behind a name"},
+		{"through a folder that a later step could make a link", "x", "a/b/c/../../../y", tree{"a": "d", "a/b": "d", "a/b/c": "d"}, "goes up behind a name"},
+		{"up at its beginning, however that is written", "a/b/x", ".././/../y/./z/", tree{"a": "d", "a/b": "d"}, ""},
 		{"through a link that leaves", "x", "a/passwd", tree{"a": "-> /etc"}, "outside"},
 		{"through a link to the tools", "x", "a/python3", tree{"a": "-> /usr/bin"}, ""},
 		{"through a link to the tools, and up", "x", "a/../../etc", tree{"a": "-> /usr/bin"}, ".."},
