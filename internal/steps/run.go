@@ -316,10 +316,21 @@ func (r *Runner) recheck(s PlanStep) (why string) {
 		if why := r.same(m.Source); why != "" {
 			return "mounts: " + why
 		}
+		if r.Tree == nil {
+			continue
+		}
+		if why := r.Tree.shows(m.Source, m.ReadOnly); why != "" {
+			return "mounts: " + m.Source + " " + why
+		}
 	}
 	if s.Root.Kind == box.RootDir {
 		if why := r.same(s.Root.Dir); why != "" {
 			return "image: rootfs: " + why
+		}
+		if r.Tree != nil {
+			if why := r.Tree.shows(s.Root.Dir, true); why != "" {
+				return "image: rootfs: " + s.Root.Dir + " " + why
+			}
 		}
 	}
 	return ""

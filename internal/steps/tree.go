@@ -27,6 +27,7 @@ import (
 type Tree struct {
 	workspace string // real path
 	store     *commit.Store
+	places    []string // where a store may be, by every name
 	images    disk.Images
 	owner     owner
 	home      string
@@ -77,7 +78,10 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	if err != nil {
 		return nil, nil, err
 	}
-	t = &Tree{workspace: dir, bottom: dir, home: o.Home, store: store, broken: map[string]error{}, unused: map[roomSize]ready{}, open: map[*view]struct{}{}}
+	t = &Tree{
+		workspace: dir, bottom: dir, home: o.Home, store: store, places: allResolved(commit.Places(dir, commit.Options{StateDirs: o.StateDirs})),
+		broken: map[string]error{}, unused: map[roomSize]ready{}, open: map[*view]struct{}{},
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())

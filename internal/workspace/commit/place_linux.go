@@ -32,6 +32,10 @@ func (e *notOurs) Error() string { return e.why }
 // errNone: there is no such folder, and we were not to make it.
 var errNone = errors.New("there is none")
 
+// Places are the paths at which Open looks for a store, and for what runs that
+// died have left in one. Nobody who is not trusted may write to any of them.
+func Places(workspace string, o Options) []string { return candidates(workspace, o.StateDirs) }
+
 // candidates are the paths a store may have, best first.
 func candidates(workspace string, state []string) []string {
 	var list []string

@@ -70,6 +70,16 @@ func (m Mask) Covers(path string) bool {
 	return replaced || hidden
 }
 
+// Paths are all that a box sees otherwise than it is, as Look would say.
+func (m Mask) Paths() []string {
+	list := slices.Clone(m.Hidden)
+	for _, f := range m.Files {
+		list = append(list, f.Path)
+	}
+	slices.Sort(list)
+	return list
+}
+
 // under says whether a path is one of a sorted list or lies below one.
 func under(list []string, path string) bool {
 	for at := len(path); at > 0; at = strings.LastIndexByte(path[:at], '/') {
