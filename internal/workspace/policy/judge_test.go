@@ -70,6 +70,9 @@ func TestJudge(t *testing.T) {
 		{"the folder of a nested repository cannot be made anew", "", tree{"a/sub/.git": "d"}, "created file a/sub/.git/hooks/x", "protected_path a/sub/.git/hooks/x"},
 		{"a nested repository is named like the other", "sub/.git/** **/.git/config", tree{"sub/.git": "d", "b/.git": "d"}, "modified file sub/.git/index\nmodified file b/.git/config\nmodified file b/.git/index", "commit sub/.git/index; commit b/.git/config; protected_path b/.git/index"},
 		{"git clone into a sub folder is ordinary", "", nil, "created dir sub\ncreated dir sub/.git\ncreated file sub/.git/config\ncreated file sub/.git/index", "commit sub; commit sub/.git; commit sub/.git/config; commit sub/.git/index"},
+		{"a repository in a folder that was there, perhaps a submodule's, needs naming", "", tree{"a/sub": "d"}, "created dir a/sub/.git\ncreated file a/sub/.git/config", "protected_path a/sub/.git; protected_path a/sub/.git/config"},
+		{"and so does a .git file", "", tree{"sub": "d"}, "created file sub/.git", "protected_path sub/.git"},
+		{"named it is permitted", "**/.git/**", tree{"sub": "d"}, "created dir sub/.git\ncreated file sub/.git/config", "commit sub/.git; commit sub/.git/config"},
 		{"git clone where the globs do not permit it is a violation of these", "out/**", nil, "created dir sub\ncreated file sub/.git", "change_not_allowed sub; change_not_allowed sub/.git"},
 		{".GIT beside a .git that was there is protected", "", tree{"sub/.git": "d"}, "created file sub/.GIT/config", "protected_path sub/.GIT/config"},
 

@@ -9,7 +9,8 @@ var protectedNames = []string{".git", ".github", "CODEOWNERS", ".gitattributes",
 
 // protection says which component of a path has to be named, the outermost if
 // there are several; -1 is none. made is that of a repository in a sub folder
-// which the step itself made: git clone is ordinary, and shown first.
+// which the step itself made, folder and all: git clone is ordinary, and shown
+// first.
 func (j *judging) protection(names []string) (pinned, made int) {
 	if len(names) == 0 {
 		return -1, -1
@@ -29,6 +30,12 @@ func (j *judging) protection(names []string) (pinned, made int) {
 		folder := strings.Join(names[:i], "/")
 		// On a file system that ignores case, .GIT is the .git that was there.
 		if j.wasThere(folder+"/"+names[i]) || names[i] != ".git" && j.wasThere(folder+"/.git") {
+			return i, -1
+		}
+		// git clone makes the folder too. One that was there may be where a
+		// submodule belongs that nobody has checked out: git status in the
+		// workspace looks into it, and obeys what is configured there.
+		if j.wasThere(folder) {
 			return i, -1
 		}
 		return -1, i // and what lies below it is as new
