@@ -272,6 +272,25 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// The watcher of a layer ends the box, as the clock does: that is a verdict.
+func TestABoxThatWasEndedForItsDiskHasAVerdict(t *testing.T) {
+	e := Evidence{DiskEnded: true, Disk: DiskUse{By: "sampler", BoundBytes: 8 << 20, UsedBytes: 40 << 20, Over: true}}
+	if v := Classify(e, nil); v.NoVerdict != "" || v.Fault == nil || v.Fault.Type != DiskLimit || v.ExitCode != nil {
+		t.Errorf("%+v", v)
+	}
+	// It may have deleted all of it before it died.
+	if v := Classify(Evidence{DiskEnded: true}, nil); v.NoVerdict != "" || v.Fault == nil || v.Fault.Type != DiskLimit {
+		t.Errorf("%+v", v)
+	}
+	if v := Classify(Evidence{DiskEnded: true}, []FaultType{DiskLimit}); v.NoVerdict != "" || v.Fault != nil || v.ExitCode != nil || len(v.Events) != 1 {
+		t.Errorf("tolerated: %+v", v)
+	}
+	// A layer that is full when the end was not seen explains no end.
+	if v := Classify(Evidence{Disk: e.Disk}, nil); v.NoVerdict == "" {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestEventsCount(t *testing.T) {
 	e := Evidence{
 		Status: exited(0), OOMKills: 3, PidsRefused: 7, Escapes: []Escape{{"mount", "/a"}}, EscapesMore: 4,

@@ -49,8 +49,11 @@ type Evidence struct {
 	PidsRefused uint64
 	Pids        int64
 	Disk        DiskUse
-	EgressLost  string // words; empty if the proxy lived
-	Denied      []Denied
+	// DiskEnded: the box was ended because its layer was full. So there is no
+	// status, and nothing is missing.
+	DiskEnded  bool
+	EgressLost string // words; empty if the proxy lived
+	Denied     []Denied
 
 	// InitKilled: the box's first process died of a SIGKILL, none of ours.
 	InitKilled bool
@@ -103,7 +106,7 @@ func Classify(e Evidence, tolerate []FaultType) Verdict {
 		add(PidsLimit, e.PidsRefused, "a new process or thread was refused %s: all %d of pids were in use; write pids: %d to allow more",
 			times(e.PidsRefused), e.Pids, e.Pids*2)
 	}
-	if e.Disk.Full || e.Disk.Over {
+	if e.Disk.Full || e.Disk.Over || e.DiskEnded {
 		add(DiskLimit, 1, "%s", e.Disk.message())
 	}
 	if e.EgressLost != "" {
@@ -139,7 +142,7 @@ func Classify(e Evidence, tolerate []FaultType) Verdict {
 		v.NoVerdict = e.Lost
 	case e.Cancelled:
 		// Said by the caller; a cancelled step has no verdict of its own.
-	case e.Status == nil && !ends(v.Events):
+	case e.Status == nil && !e.DiskEnded && !ends(v.Events):
 		v.NoVerdict = "the end of the step was not seen"
 	}
 	return v

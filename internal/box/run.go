@@ -474,6 +474,7 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 			// One process killed is the box ended: half a step has no result.
 			return
 		case <-r.job.Full:
+			r.out.Evidence.DiskEnded = true
 			return
 		case err := <-lostWay:
 			// The step goes on, with no network: its end is still its own.
