@@ -39,6 +39,9 @@ type Options struct {
 	MemoryBytes int64
 	// Root: we are root, who may mount.
 	Root bool
+	// Folders: plain folders are wanted, since what is made must have a path that
+	// leads through nobody's descriptors.
+	Folders bool
 	// UID, GID and Mode are those of the upper folder, which the box sees as the
 	// workspace's own. A Mode of 0 is 0700.
 	UID, GID int
@@ -86,6 +89,9 @@ func Open(o Options) (*Room, error) {
 		by   string
 		make func(Options) (place, error)
 	}{{Loop, newLoop}, {Tmpfs, newTmpfs}} {
+		if o.Folders {
+			break
+		}
 		p, err := kind.make(o)
 		if err == nil {
 			return &Room{by: kind.by, why: words(why), bytes: o.Bytes, inodes: o.Inodes, opt: o, place: p}, nil

@@ -283,6 +283,8 @@ func (v *view) begin(s PlanStep) (err error) {
 
 // makeCopy gives the step a copy of its own, where this host mounts no overlay.
 // The copy is in the room, so what bounds that bounds what is added to the copy.
+// The engine opens it by its path and follows no link, which a room on a file
+// system of its own has no path for.
 func (v *view) makeCopy(ctx context.Context, s PlanStep) error {
 	whole, err := disk.Of(ctx, v.t.bottom)
 	if err != nil {
@@ -292,6 +294,7 @@ func (v *view) makeCopy(ctx context.Context, s PlanStep) error {
 	v.whole = whole
 	o.Bytes += whole.Bytes
 	o.Inodes += whole.Inodes
+	o.Folders = true
 	if v.room, err = disk.Open(o); err != nil {
 		return err
 	}
