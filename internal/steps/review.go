@@ -132,12 +132,30 @@ func (r *Runner) judgeChanges(d *delta.Delta, v *view, s PlanStep, changes []wor
 	}
 	verdict := p.Judge(changes, env)
 	for _, c := range verdict.Commit {
-		if v.mask.Covers(c.RawPath()) {
-			verdict.Violations = append(verdict.Violations, policy.Violation{Type: policy.ProtectedPath, Message: fmt.Sprintf(
-				"%s: the step saw this without what is secret in it, so that its change would take the secret away; nothing is committed", strconv.Quote(c.Path))})
+		if why := v.unseen(c); why != "" {
+			verdict.Violations = append(verdict.Violations, policy.Violation{Type: policy.ProtectedPath, Message: strconv.Quote(c.Path) + ": " + why})
 		}
 	}
 	return verdict
+}
+
+// unseen says why a change would do something to what the step did not see; "" if
+// it would not.
+func (v *view) unseen(c workspace.Change) string {
+	path := c.RawPath()
+	gone := c.Change == workspace.Deleted || c.Type != "dir"
+	switch {
+	case v.mask.Covers(path):
+		return "the step saw this without what is secret in it, so that its change would take the secret away; nothing is committed"
+	case gone && v.mask.Holds(path):
+		return "it holds what is hidden from the step, so that its change would take the secret away; nothing is committed"
+	}
+	for _, a := range v.absent {
+		if within(path, a) || gone && within(a, path) {
+			return fmt.Sprintf("the step's copy of the workspace lacked %s, which could not be copied and would be lost; nothing is committed", strconv.Quote(a))
+		}
+	}
+	return ""
 }
 
 // patch writes what the step changed as a patch into its folder of the report.

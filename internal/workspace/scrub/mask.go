@@ -70,6 +70,19 @@ func (m Mask) Covers(path string) bool {
 	return replaced || hidden
 }
 
+// Holds says whether something that a box sees otherwise lies below a path. A
+// folder whose only files are hidden looks empty, and goes with a plain rmdir: to
+// commit that would take away with it what nobody saw.
+func (m Mask) Holds(path string) bool {
+	below := path + "/"
+	i := sort.SearchStrings(m.Hidden, below)
+	if i < len(m.Hidden) && strings.HasPrefix(m.Hidden[i], below) {
+		return true
+	}
+	i, _ = slices.BinarySearchFunc(m.Files, below, func(f File, p string) int { return cmp.Compare(f.Path, p) })
+	return i < len(m.Files) && strings.HasPrefix(m.Files[i].Path, below)
+}
+
 // Paths are all that a box sees otherwise than it is, as Look would say.
 func (m Mask) Paths() []string {
 	list := slices.Clone(m.Hidden)
