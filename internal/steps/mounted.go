@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// mountedInside gives a place below a folder where something is mounted, "" if
-// there is none.
-func mountedInside(dir string) (string, error) {
+// mountedInside gives the places below a folder where something is mounted, as
+// paths relative to it.
+func mountedInside(dir string) (inside []string, err error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer f.Close()
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
-		if at := mountPoint(sc.Text()); strings.HasPrefix(at, strings.TrimSuffix(dir, "/")+"/") {
-			return at, nil
+		if at, below := strings.CutPrefix(mountPoint(sc.Text()), strings.TrimSuffix(dir, "/")+"/"); below {
+			inside = append(inside, at)
 		}
 	}
-	return "", sc.Err()
+	return inside, sc.Err()
 }
 
 // mountPoint is the mount point of a line of mountinfo, with what the kernel

@@ -150,6 +150,13 @@ func (v *view) unseen(c workspace.Change) string {
 	case gone && v.mask.Holds(path):
 		return "it holds what is hidden from the step, so that its change would take the secret away; nothing is committed"
 	}
+	// The kernel removes no mount, and puts nothing in its place: a commit that
+	// tried would stop half way.
+	for _, m := range v.t.mounts {
+		if gone && within(m, path) {
+			return fmt.Sprintf("%s is a mount on the host, which can neither be removed nor replaced; nothing is committed", strconv.Quote(m))
+		}
+	}
 	for _, a := range v.absent {
 		if within(path, a) || gone && within(a, path) {
 			return fmt.Sprintf("the step's copy of the workspace lacked %s, which could not be copied and would be lost; nothing is committed", strconv.Quote(a))

@@ -32,8 +32,9 @@ type Tree struct {
 	owner     owner
 	home      string
 	mask      scrub.Mask
-	maskDir   string // "" if nothing is hidden
-	bottom    string // the workspace, or what stands for it where it must stay as it is
+	maskDir   string   // "" if nothing is hidden
+	mounts    []string // what of it is a mount of its own, relative to it
+	bottom    string   // the workspace, or what stands for it where it must stay as it is
 	shadow    *commit.Store
 
 	mu       sync.Mutex
@@ -104,8 +105,9 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	switch inside, err := mountedInside(dir); {
 	case err != nil:
 		t.copies = fmt.Sprintf("what is mounted inside the workspace cannot be known: %v", err)
-	case inside != "":
-		t.copies = fmt.Sprintf("%s is mounted inside the workspace", inside)
+	case len(inside) > 0:
+		t.copies = fmt.Sprintf("%s is mounted inside the workspace", filepath.Join(dir, inside[0]))
+		t.mounts = inside
 	}
 	if o.OnlyShow {
 		err = t.makeShadow(ctx)

@@ -25,7 +25,7 @@ func TestNothingThatAStepDidNotSeeGoesWithWhatItRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &view{mask: mask, absent: []string{"closed/a"}}
+	v := &view{t: &Tree{mounts: []string{"m/a"}}, mask: mask, absent: []string{"closed/a"}}
 	for _, tc := range []struct {
 		sentence, change, kind, path string
 		bad                          bool
@@ -42,6 +42,10 @@ func TestNothingThatAStepDidNotSeeGoesWithWhatItRemoved(t *testing.T) {
 		{"or something below it is made", workspace.Created, "file", "closed/a/b", true},
 		{"the folder that held it is removed", workspace.Deleted, "dir", "closed", true},
 		{"something beside it is made", workspace.Created, "file", "closed/b", false},
+		{"a mount of the host is removed", workspace.Deleted, "dir", "m/a", true},
+		{"the folder that it is in is", workspace.Deleted, "dir", "m", true},
+		{"a file that is a mount is written", workspace.Modified, "file", "m/a", true},
+		{"something in a mount is removed", workspace.Deleted, "file", "m/a/x", false},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
 			why := v.unseen(workspace.Change{Path: tc.path, Change: tc.change, Type: tc.kind, Mode: "0755"})
