@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +24,7 @@ import (
 type running struct {
 	t   *testing.T
 	cmd *exec.Cmd
-	dir string // the workspace is dir/ws, the report folder dir/out
+	dir string // the workspace is dir/ws, the report folder dir/out, and dir/tell what a step is told through
 	log bytes.Buffer
 }
 
@@ -39,16 +41,21 @@ func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 	}
 }
 
-// prepare makes the folders of a run and its command.
+// prepare makes the folders of a run and its command. What a running step writes
+// into the workspace nobody else sees, nor does it see what others write there:
+// it says that it has begun by printing that, and is told by files in a folder
+// of its own, which the text TELL in a steps file names as a mount's source.
 func prepare(t *testing.T, engine, stepsFile string) *running {
 	t.Helper()
 	r := &running{t: t, dir: boxtest.OpenDir(t)}
-	ws := filepath.Join(r.dir, "ws")
-	if err := os.Mkdir(ws, 0o755); err != nil {
-		t.Fatal(err)
+	ws, tell := filepath.Join(r.dir, "ws"), filepath.Join(r.dir, "tell")
+	for _, dir := range []string{ws, tell} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	file := filepath.Join(r.dir, "f.yml")
-	if err := os.WriteFile(file, []byte(stepsFile), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(stepsFile, "TELL", tell)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	r.cmd = exec.Command("/proc/self/exe", "run", "--engine", engine, "--out", filepath.Join(r.dir, "out"), file)
@@ -67,7 +74,15 @@ func prepare(t *testing.T, engine, stepsFile string) *running {
 	return r
 }
 
-// begin starts the program and waits until a step has made the file begun.
+// tell makes a file that a running step waits for.
+func (r *running) tell(name string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, "tell", name), nil, 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// begin starts the program and waits until a step has said that it has begun.
 func begin(t *testing.T, engine, stepsFile string) *running {
 	t.Helper()
 	r := prepare(t, engine, stepsFile)
@@ -80,14 +95,30 @@ func (r *running) begin() {
 	if err := r.cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
-	if !eventually(20*time.Second, func() bool {
-		_, err := os.Stat(filepath.Join(r.dir, "ws", "begun"))
-		return err == nil
-	}) {
+	if !eventually(20*time.Second, r.hasBegun) {
 		r.cmd.Process.Kill()
 		r.cmd.Wait()
 		r.t.Fatalf("the step did not begin:\n%s", &r.log)
 	}
+}
+
+// hasBegun looks into the logs that steps write while they run, of which the
+// caller's own log may be stalled.
+func (r *running) hasBegun() bool {
+	logs, err := filepath.Glob(filepath.Join(r.dir, "out", "steps", "*", "stdout.log"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.ContainsFunc(logs, func(path string) bool {
+		f, err := os.Open(path)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		start := make([]byte, 1<<20) // what is printed after it has no end
+		n, _ := io.ReadFull(f, start)
+		return slices.Contains(strings.Split(string(start[:n]), "\n"), "begun")
+	})
 }
 
 // end waits for the program and gives its exit status, or minus the signal.
@@ -163,6 +194,18 @@ func groups(t *testing.T, pid int) []string {
 	return out
 }
 
+// nothingBeside holds that nothing of ours lies beside the workspace.
+func nothingBeside(t *testing.T, dir string) {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(dir, ".*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) > 0 {
+		t.Errorf("left beside the workspace: %v", left)
+	}
+}
+
 // marker is a number that only this step sleeps for.
 func marker() string { return fmt.Sprintf("7%d.25", time.Now().UnixNano()%1e12) }
 
@@ -177,7 +220,8 @@ steps:
     run: |
       trap '' INT TERM HUP
       setsid sleep %[1]s &
-      touch begun
+      touch dropped
+      echo begun
       sleep %[1]s
   - id: after
     run: touch never
@@ -233,9 +277,16 @@ func TestCancel(t *testing.T) {
 				if len(res.Steps) != len(want) {
 					t.Errorf("%d steps in the report, want %d", len(res.Steps), len(want))
 				}
-				if _, err := os.Stat(filepath.Join(r.dir, "ws", "never")); err == nil {
-					t.Error("a step began after the signal")
+				for name, want := range map[string]bool{
+					"kept":    true,  // by the step before
+					"dropped": false, // with the step that was cancelled
+					"never":   false, // no step began after the signal
+				} {
+					if _, err := os.Stat(filepath.Join(r.dir, "ws", name)); (err == nil) != want {
+						t.Errorf("the workspace has %s: %t, want %t", name, err == nil, want)
+					}
 				}
+				nothingBeside(t, r.dir)
 				summary, err := os.ReadFile(filepath.Join(r.dir, "out", "summary.md"))
 				if err != nil || !bytes.Contains(summary, []byte("cancelled")) {
 					t.Errorf("the summary does not say cancelled: %v\n%s", err, summary)
@@ -267,7 +318,7 @@ func TestKilled(t *testing.T) {
 		if len(groups(t, pid)) == 0 {
 			t.Fatal("the killed program has left no control group, so this shows nothing")
 		}
-		next := begin(t, engine, "steps: [{id: next, run: touch begun}]")
+		next := begin(t, engine, "steps: [{id: next, run: echo begun}]")
 		if code := next.end(); code != exitPass {
 			t.Errorf("the next run: exit status %d\n%s", code, &next.log)
 		}
@@ -288,9 +339,10 @@ func TestNoVerdict(t *testing.T) {
 steps:
   - id: first
     continueOnError: true
+    mounts: {TELL: [/tell, ro]}
     run: |
-      touch begun
-      until [ -e go ]; do sleep 0.05; done
+      echo begun
+      until [ -e /tell/go ]; do sleep 0.05; done
       exit 1
   - id: lost
     continueOnError: true
@@ -302,9 +354,7 @@ steps:
 		if err := os.MkdirAll(filepath.Join(r.dir, "out", "steps", "lost", "stdout.log"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(r.dir, "ws", "go"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		r.tell("go")
 		if code := r.end(); code != exitNoVerdict {
 			t.Errorf("exit status %d, want %d\n%s", code, exitNoVerdict, &r.log)
 		}

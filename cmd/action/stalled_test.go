@@ -22,7 +22,7 @@ steps:
   - id: one
     timeoutS: 120
     run: |
-      touch begun
+      echo begun
       yes a line that nobody reads
 `
 
@@ -208,16 +208,25 @@ func TestDiskFullForALog(t *testing.T) {
 		r := prepare(t, engine, `
 steps:
   - id: one
+    mounts: {TELL: /tell}
     run: |
+      echo begun
       head -c 400000 /dev/zero | tr '\0' x
-      touch begun
-      sleep 1
+      touch /tell/full
+      until [ -e /tell/go ]; do sleep 0.02; done
 `)
 		ballast := outOnItsOwn(t, r, 100<<10)
 		r.begin()
+		if !eventually(20*time.Second, func() bool {
+			_, err := os.Stat(filepath.Join(r.dir, "tell", "full"))
+			return err == nil
+		}) {
+			t.Fatal("the step did not fill the disk")
+		}
 		if err := os.Remove(ballast); err != nil {
 			t.Fatal(err)
 		}
+		r.tell("go")
 		if code := r.end(); code != exitNoVerdict {
 			t.Errorf("exit status %d, want %d", code, exitNoVerdict)
 		}

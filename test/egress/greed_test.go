@@ -18,9 +18,9 @@ for i in range(%d):
     held.append(socket.create_connection(("127.0.0.1", 3128)))
     if len(held) > room:
         held.pop(-2).close()
-open("begun", "w").close()
+open("/tell/begun", "w").close()
 end = time.time() + 60
-while not os.path.exists("go"):
+while not os.path.exists("/tell/go"):
     if time.time() > end: raise SystemExit("nobody let go")
     time.sleep(0.02)
 silent = 0
@@ -38,15 +38,15 @@ func TestAttack45TenThousandIdleConnectionsOfAStepCostABoundedAmount(t *testing.
 	n := newInternet(t)
 	eachEngine(t, func(t *testing.T, engine string) {
 		fetch := "steps:\n- {id: fetch, egressAllow: [origin.test], run: 'curl -fsS -m 10 http://origin.test/'}\n"
-		r := n.run(t, engine, fmt.Sprintf("steps:\n- {id: holds, language: python, timeoutS: 120, egressAllow: [origin.test], run: %s}\n- {id: next, egressAllow: [origin.test], run: 'curl -fsS -m 10 http://origin.test/'}\n",
-			quoted(fmt.Sprintf(holds, many))), func(workspace string) {
-			await(t, workspace+"/begun")
+		r := n.run(t, engine, fmt.Sprintf("steps:\n- {id: holds, language: python, timeoutS: 120, mounts: {TELL: /tell}, egressAllow: [origin.test], run: %s}\n- {id: next, egressAllow: [origin.test], run: 'curl -fsS -m 10 http://origin.test/'}\n",
+			quoted(fmt.Sprintf(holds, many))), func(tell string) {
+			await(t, tell+"/begun")
 			other := n.run(t, engine, fetch, nil)
 			other.exits(0)
 			if got := other.stdout("fetch"); got != "hello from origin.test" {
 				other.errorf("another run beside it got %q", got)
 			}
-			touch(t, workspace+"/go")
+			touch(t, tell+"/go")
 		})
 		r.exits(0)
 		held, silent, ok := strings.Cut(r.stdout("holds"), " ")

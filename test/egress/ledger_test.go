@@ -10,7 +10,7 @@ import (
 )
 
 // run runs a steps file in the lab, with the lab's certificate at hand.
-func (n *internet) run(t *testing.T, engine, steps string, during func(workspace string)) *run {
+func (n *internet) run(t *testing.T, engine, steps string, during func(tell string)) *run {
 	t.Helper()
 	return start(t, job{engine: engine, lab: n.lab, files: map[string][]byte{"ca.pem": n.ca}, steps: steps, during: during})
 }

@@ -27,22 +27,21 @@ func TestAStepThatLosesItsWayOutHasNoNetworkAndTheFault(t *testing.T) {
 steps:
 - id: loses
   egressAllow: ['%[1]s']
+  mounts: {TELL: /tell}
   run: |
     %[2]s
-    touch begun
-    until [ -e go ]; do sleep 0.02; done
+    touch /tell/begun
+    until [ -e /tell/go ]; do sleep 0.02; done
     if %[2]s; then exit 8; fi
     echo alone
 - {id: next, egressAllow: ['%[1]s'], run: '%[2]s'}
-`, c.allow, c.ask), func(workspace string) {
-				await(t, filepath.Join(workspace, "begun"))
+`, c.allow, c.ask), func(tell string) {
+				await(t, filepath.Join(tell, "begun"))
 				if err := breakListener(c.at); err != nil {
 					t.Errorf("%s: %v", c.name, err)
 				}
 				time.Sleep(100 * time.Millisecond)
-				if err := os.WriteFile(filepath.Join(workspace, "go"), nil, 0o644); err != nil {
-					t.Error(err)
-				}
+				touch(t, filepath.Join(tell, "go"))
 			})
 			r.exits(1)
 			st := r.step("loses")

@@ -98,7 +98,10 @@ type job struct {
 	secret []string          // words that no log of ours may have
 	lab    *lab              // nil: the host's own network
 	uid    int               // 0: we
-	during func(workspace string)
+	// during is called while it runs. A step that names TELL as a mount's source
+	// says things there, and is told things: of what it writes into the workspace
+	// nobody sees anything before it has passed.
+	during func(tell string)
 }
 
 // run is what came of it.
@@ -170,8 +173,9 @@ func start(t *testing.T, j job) *run {
 	t.Helper()
 	dir := boxtest.OpenDir(t)
 	r := &run{t: t, dir: dir, workspace: filepath.Join(dir, "workspace"), out: filepath.Join(dir, "out"), secret: j.secret}
-	file := filepath.Join(dir, "steps.yml")
-	if err := errors.Join(os.Mkdir(r.workspace, 0o755), os.Mkdir(r.out, 0o755), os.WriteFile(file, []byte(j.steps), 0o644)); err != nil {
+	file, tell := filepath.Join(dir, "steps.yml"), filepath.Join(dir, "tell")
+	if err := errors.Join(os.Mkdir(r.workspace, 0o755), os.Mkdir(r.out, 0o755), os.Mkdir(tell, 0o755),
+		os.WriteFile(file, []byte(strings.ReplaceAll(j.steps, "TELL", tell)), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	for name, b := range j.files {
@@ -199,7 +203,7 @@ func start(t *testing.T, j job) *run {
 	late := time.AfterFunc(patience, func() { cmd.Process.Signal(syscall.SIGTERM) })
 	defer late.Stop()
 	if j.during != nil {
-		j.during(r.workspace)
+		j.during(tell)
 	}
 	err := cmd.Wait()
 	var ended *exec.ExitError
