@@ -407,6 +407,9 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 	t := v.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// However this view ends, it may have been the last that what others wrote
+	// waited for; and that is not lost with this step's, or with a cancel.
+	defer t.flush(context.WithoutCancel(ctx))
 	for _, l := range t.recent {
 		if l.seq <= v.seq {
 			continue
