@@ -47,10 +47,16 @@ func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
 // of its own, which the text TELL in a steps file names as a mount's source.
 func prepare(t *testing.T, engine, stepsFile string) *running {
 	t.Helper()
-	r := &running{t: t, dir: boxtest.OpenDir(t)}
+	return prepareIn(t, boxtest.OpenDir(t), engine, stepsFile)
+}
+
+// prepareIn does so in a folder where an earlier run may have been.
+func prepareIn(t *testing.T, dir, engine, stepsFile string) *running {
+	t.Helper()
+	r := &running{t: t, dir: dir}
 	ws, tell := filepath.Join(r.dir, "ws"), filepath.Join(r.dir, "tell")
 	for _, dir := range []string{ws, tell} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
