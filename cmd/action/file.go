@@ -161,7 +161,7 @@ func (a *app) loadOptions(o *options) steps.Options {
 	if err == nil && a.environ != nil {
 		lo.HostPreset = registry.NewReader(a.environ(), o.workspace, cwd).Preset
 	}
-	for _, n := range []string{"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
+	for _, n := range []string{"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
 		lo.XDG[n] = a.getenv(n)
 	}
 	for _, id := range strings.Split(o.only, ",") {

@@ -283,7 +283,8 @@ func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
 }
 
 // stateDirs are where transactions of a workspace may live if its own parent
-// folder takes none.
+// folder takes none. Not in a folder for temporary files: steps may have that
+// mounted, and what is written here is believed.
 func stateDirs(getenv func(string) string, workspace string) (dirs []string) {
 	sum := sha256.Sum256([]byte(workspace))
 	name := hex.EncodeToString(sum[:8])
@@ -293,7 +294,7 @@ func stateDirs(getenv func(string) string, workspace string) (dirs []string) {
 	if d := getenv("HOME"); filepath.IsAbs(d) && d != "/" {
 		dirs = append(dirs, filepath.Join(d, ".local", "state", toolName, name))
 	}
-	return append(dirs, filepath.Join(os.TempDir(), fmt.Sprintf("%s-%d-%s", toolName, os.Geteuid(), name)))
+	return dirs
 }
 
 // toolsOf are the folders of a view that this host has at the same place: what a

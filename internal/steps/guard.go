@@ -11,8 +11,9 @@ import (
 )
 
 // Guard knows the host paths that no box may see: folders of the system,
-// credentials, the control sockets of container engines, and where kern keeps
-// its own state.
+// credentials, the control sockets of container engines, and where kern and
+// this program keep their own state. What a step wrote into the latter would be
+// taken for a commit to be completed, whatever the step's policy is.
 //
 // A path inside the workspace can be replaced by a link between the check of
 // the file and the start of the step, by an earlier step. So whoever binds a
@@ -39,8 +40,12 @@ const (
 	whyHome   = "is the home folder"
 	whySocket = "holds sockets that control this machine"
 	whyKern   = "is where kern keeps its own state"
+	whyStore  = "is where what steps write is kept until it is committed"
 	whyCreds  = "holds credentials"
 )
+
+// storeSuffix is the end of the hidden folder beside a workspace.
+const storeSuffix = ".untrusted-steps"
 
 // credentials are names of files and folders that hold secrets, wherever they
 // are. .cargo, .m2 and .gem are not among them: caches that steps need.
@@ -88,6 +93,12 @@ func NewGuard(opt Options) *Guard {
 			g.above = append(g.above, p)
 		}
 	}
+	for _, dir := range stateDirs(opt) {
+		for _, p := range g.both(dir) {
+			g.below = append(g.below, place{p, whyStore})
+			g.above = append(g.above, p)
+		}
+	}
 	// A bind mount elsewhere of a refused folder is that folder still.
 	for _, p := range append(slices.Clone(g.exact), place{"/run/docker.sock", whySocket}) {
 		if info, err := g.stat(p.path); err == nil {
@@ -110,6 +121,18 @@ func kernDirs(opt Options) []string {
 		if x.inHome != "" && filepath.IsAbs(opt.Home) {
 			out = append(out, filepath.Join(opt.Home, x.inHome, "kern"))
 		}
+	}
+	return out
+}
+
+// stateDirs is where transactions are whose workspace can have none beside it.
+func stateDirs(opt Options) []string {
+	var out []string
+	if base := opt.XDG["XDG_STATE_HOME"]; filepath.IsAbs(base) {
+		out = append(out, filepath.Join(base, "untrusted-steps"))
+	}
+	if filepath.IsAbs(opt.Home) {
+		out = append(out, filepath.Join(opt.Home, ".local", "state", "untrusted-steps"))
 	}
 	return out
 }
@@ -185,6 +208,9 @@ func (g *Guard) refused(path string) string {
 	}
 	parts := strings.Split(path, "/")
 	for i, part := range parts {
+		if strings.HasPrefix(part, ".") && strings.HasSuffix(part, storeSuffix) {
+			return whyStore
+		}
 		if slices.Contains(credentials, part) {
 			return whyCreds + " (" + part + ")"
 		}

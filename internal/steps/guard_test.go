@@ -24,11 +24,14 @@ func TestGuard(t *testing.T) {
 		{"/x/.pypirc", ".pypirc"}, {"/x/.npmrc", ".npmrc"}, {"/x/.config/gcloud/y", "gcloud"}, {"/x/.config/gh", "gh"},
 		{"/home/me/.cache/kern", "kern keeps"}, {"/cache/kern/images", "kern keeps"}, {"/cache", "holds /cache/kern"},
 		{"/home/me/.config/kern", "kern keeps"}, {"/home/me/.local/share/kern/v", "kern keeps"}, {"/tmp/kern-1000/x", "kern keeps"},
+		{"/home/me/.local/state/untrusted-steps", "until it is committed"}, {"/home/me/.local/state/untrusted-steps/x/run-1", "until it is committed"},
+		{"/home/me/.local/state", "holds /home/me/.local/state/untrusted-steps"}, {"/state/untrusted-steps/x", "until it is committed"}, {"/state", "holds /state/untrusted-steps"},
+		{"/srv/.project.untrusted-steps", "until it is committed"}, {"/srv/.project.untrusted-steps/run-1/2-x/upper", "until it is committed"},
 		{"data", "absolute"}, {"", "empty"}, {"/a\x00b", "NUL"}, {"/" + strings.Repeat("a", 5000), "longer"},
 
 		{"/etc/ssl", ""}, {"/root/project", ""}, {"/home/me/work", ""}, {"/home/you", ""}, {"/home/me/.cargo", ""}, {"/home/me/.m2", ""},
 		{"/home/me/.cache/pip", ""}, {"/dev/shm/x", ""}, {"/tmp", ""}, {"/tmp/kern-files", ""}, {"/usr/local/go", ""}, {"/home/me/kern", ""},
-		{"/x/config/gh", ""}, {"/x/ssh", ""},
+		{"/x/config/gh", ""}, {"/x/ssh", ""}, {"/srv/untrusted-steps", ""}, {"/srv/my.untrusted-steps", ""}, {"/home/me/.local/state/other", ""},
 	} {
 		real, why := g.Source(tc.path)
 		switch {

@@ -25,7 +25,7 @@ func testOptions(t testing.TB) Options {
 		Dir:          "/home/me/work/ci",
 		Home:         "/home/me",
 		HostEnv:      func(name string) (string, bool) { return "secret", name == "TOKEN" },
-		XDG:          map[string]string{"XDG_RUNTIME_DIR": "/run/user/1000", "XDG_CACHE_HOME": "/cache"},
+		XDG:          map[string]string{"XDG_RUNTIME_DIR": "/run/user/1000", "XDG_CACHE_HOME": "/cache", "XDG_STATE_HOME": "/state"},
 		EvalSymlinks: func(p string) (string, error) { return p, nil },
 		Stat:         func(string) (os.FileInfo, error) { return nil, os.ErrNotExist },
 	}

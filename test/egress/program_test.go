@@ -191,7 +191,13 @@ func start(t *testing.T, j job) *run {
 	cmd.WaitDelay = 5 * time.Second
 	if j.uid != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(j.uid), Gid: uint32(j.uid)}}
-		for _, p := range append([]string{r.workspace, r.out}, glob(t, r.workspace+"/*")...) {
+		// Beside the workspace this user can make nothing.
+		state := filepath.Join(dir, "state")
+		if err := os.Mkdir(state, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+state)
+		for _, p := range append([]string{r.workspace, r.out, state}, glob(t, r.workspace+"/*")...) {
 			if err := os.Lchown(p, j.uid, j.uid); err != nil {
 				t.Fatal(err)
 			}
