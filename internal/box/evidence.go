@@ -162,7 +162,7 @@ func plainWord(s string) string {
 func ends(events []Event) bool {
 	for _, ev := range events {
 		switch ev.Type {
-		case Timeout, OOM, DiskLimit, Killed, ExecFailed, StartupFailed:
+		case Timeout, OOM, Killed, ExecFailed, StartupFailed:
 			return true
 		}
 	}
