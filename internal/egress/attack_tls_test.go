@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
 	"log"
@@ -8,8 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"golang.org/x/net/http2"
 )
 
 // Attacks 50 to 54: what a tunnel must open with. Each wrong opening reaches
@@ -145,7 +144,16 @@ func TestAttack57CoalescedRequestsStayOnTheServerOfTheTunnel(t *testing.T) {
 	if code != 200 {
 		t.Fatalf("CONNECT: %d", code)
 	}
-	conn, err := new(http2.Transport).NewClientConn(tls.Client(c, &tls.Config{ServerName: "good.test", RootCAs: w.pool, NextProtos: []string{"h2"}}))
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(true)
+	transport := &http.Transport{
+		Protocols: protocols,
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			tc := tls.Client(c, &tls.Config{ServerName: "good.test", RootCAs: w.pool, NextProtos: []string{"h2"}})
+			return tc, tc.HandshakeContext(ctx)
+		},
+	}
+	conn, err := transport.NewClientConn(t.Context(), "https", "good.test:443")
 	if err != nil {
 		t.Fatal(err)
 	}
