@@ -12,6 +12,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/commit"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/delta"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/patch"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/policy"
@@ -227,6 +228,14 @@ func (r *Runner) conclude(ctx context.Context, v *view, s PlanStep, sr *StepResu
 		sr.Violations = append(sr.Violations, Violation{Type: "conflict", Message: err.Error()})
 		sr.Status, sr.Reason = StatusFailed, err.Error()
 		sr.Excused = s.ContinueOnErr
+	case errors.Is(err, commit.ErrIncomplete):
+		// It was made, is there in part, and the next run goes on with it. Nobody
+		// may take the workspace for what it was.
+		noVerdict(sr, err)
+		sr.Excused = false
+		if !r.OnlyReport {
+			sr.Workspace = word
+		}
 	case err != nil && ctx.Err() != nil:
 		sr.Status, sr.Reason = StatusCancelled, "the run was cancelled before what the step changed was in the workspace"
 	case err != nil:

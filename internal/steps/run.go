@@ -15,6 +15,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/commit"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/delta"
 )
 
@@ -147,7 +148,9 @@ func (r *Runner) undo(done map[string]*StepResult, last *StepResult) {
 		}
 		if sr != nil {
 			noVerdict(sr, err)
-			sr.Workspace, sr.Excused = "discarded", false
+			if sr.Excused = false; !errors.Is(err, commit.ErrIncomplete) {
+				sr.Workspace = "discarded"
+			}
 			sr.Reason = r.Masker.Mask(sr.Reason)
 		}
 	}
