@@ -128,6 +128,9 @@ func (r *Runner) judgeChanges(d *delta.Delta, v *view, s PlanStep, changes []wor
 		Before: func(path string) (policy.Found, error) { f, err := d.Before(path); return policy.Found(f), err },
 		After:  func(path string) (policy.Found, error) { f, err := d.After(path); return policy.Found(f), err },
 	}
+	if env.Modules, err = modules(d); err != nil {
+		return policy.Verdict{Violations: []policy.Violation{{Type: policy.ProtectedPath, Message: "where submodules belong cannot be found out: " + err.Error()}}}
+	}
 	if s.Root.Kind == box.RootHost {
 		env.Tools, env.Real = r.Tools, r.Real
 	}

@@ -20,6 +20,9 @@ type Look func(path string) (Found, error)
 type Env struct {
 	Before Look // the tree the step found
 	After  Look // the tree it left
+	// Modules are the folders of submodules, as .gitmodules has them. One need not
+	// be there: a step before may have removed it while it was empty.
+	Modules []string
 	// Tools are the absolute folders of the box that are the same, read-only, on
 	// this machine: a link into one of them may be committed.
 	Tools []string

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,20 @@ func TestWhetherANestedRepositoryWasThereIsInDoubtYes(t *testing.T) {
 		if diff := cmp.Diff([]string{"protected_path sub/.git/config"}, told(v)); diff != "" {
 			t.Errorf("%s: %s", sentence, diff)
 		}
+	}
+}
+
+// One step removes the empty folder, which is harmless; the next makes it anew,
+// and the repository in it is what git status obeys.
+func TestARepositoryWhereASubmoduleBelongsNeedsNaming(t *testing.T) {
+	env := Env{Before: tree{}.look, After: tree{}.look, Modules: []string{"lib/one", "./Two/"}}
+	v := compiled(t, "**").Judge(parse(t, "created dir lib\ncreated dir lib/one\ncreated dir lib/one/.git\ncreated file two/.git\ncreated dir lib/three\ncreated file lib/three/.git"), env)
+	want := []string{"commit lib", "commit lib/one", "protected_path lib/one/.git", "protected_path two/.git", "commit lib/three", "commit lib/three/.git"}
+	got := told(v)
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

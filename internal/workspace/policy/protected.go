@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"path"
+	"slices"
+	"strings"
+)
 
 // protectedNames are, at the workspace's root, what git or the forge obeys: to
 // change one is to run code on the next machine, or to take a reviewer away. A
@@ -35,12 +39,16 @@ func (j *judging) protection(names []string) (pinned, made int) {
 		// git clone makes the folder too. One that was there may be where a
 		// submodule belongs that nobody has checked out: git status in the
 		// workspace looks into it, and obeys what is configured there.
-		if j.wasThere(folder) {
+		if j.isModule(folder) || j.wasThere(folder) {
 			return i, -1
 		}
 		return -1, i // and what lies below it is as new
 	}
 	return -1, -1
+}
+
+func (j *judging) isModule(folder string) bool {
+	return slices.ContainsFunc(j.env.Modules, func(m string) bool { return strings.EqualFold(path.Clean(m), folder) })
 }
 
 // wasThere says whether the step found something at a path; in doubt it did.
