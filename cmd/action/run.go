@@ -275,6 +275,9 @@ func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
 	if r.opt.onlyReport {
 		notes = append(notes, "--only-report: nothing that a step changed is in the workspace")
 	}
+	if why := t.Copies(); why != "" {
+		notes = append(notes, "each step gets a copy of the workspace: "+why)
+	}
 	for _, n := range notes {
 		r.log.Say(n)
 	}
