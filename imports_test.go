@@ -56,6 +56,7 @@ var mayImport = map[string]string{
 	"internal/report": "box egress gha steps workspace/policy",
 	"cmd/action":      "box boxinit egress gha idmap kern limits native registry report rootfs steps workspace workspace/archive workspace/scrub",
 	"test/egress":     "",
+	"test/workspace":  "",
 	"internal/bench":  "",
 	// For tests. The probe runs in boxes and must need nothing.
 	"internal/boxtest":              "box boxinit boxtest/need boxtest/probe egress idmap limits rootfs seccomp workspace",
