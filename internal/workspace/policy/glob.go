@@ -24,6 +24,7 @@ const (
 type Policy struct {
 	globs    []string // as written
 	patterns []pattern
+	dot      bool // the workspace's own folder is named
 }
 
 // Compile reads globs. The words are those of doublestar: * ? [class] {a,b} and
@@ -38,6 +39,7 @@ func Compile(globs []string) (Policy, error) {
 			return Policy{}, &GlobError{Index: i, Glob: glob, Err: err}
 		}
 		p.patterns = append(p.patterns, more...)
+		p.dot = p.dot || glob == "."
 	}
 	return p, nil
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
@@ -125,6 +126,8 @@ func (j *judging) look(c workspace.Change) item {
 	switch {
 	case isSpecial(c):
 		it.fate = special
+	case len(it.names) == 0 && !j.policy.dot && j.opened(c):
+		it.fate = refused
 	case j.policy.permits(it.names, it.pinned):
 		it.fate = permitted
 	case it.pinned < 0:
@@ -135,6 +138,18 @@ func (j *judging) look(c workspace.Change) item {
 		it.fate = guarded
 	}
 	return it
+}
+
+// opened says whether others can write to the workspace's own folder now and
+// could not before: whoever can may put another .git there.
+func (j *judging) opened(c workspace.Change) bool {
+	const others = 0o022
+	mode, err := strconv.ParseUint(c.Mode, 8, 32)
+	if err != nil {
+		return true
+	}
+	before, err := j.env.before(".")
+	return err != nil || uint32(mode)&others&^before.Mode != 0
 }
 
 // isSpecial: what is deleted is not there any more, so there is nothing special
