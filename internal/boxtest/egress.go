@@ -99,7 +99,7 @@ func (s *suite) egressFacts(t *testing.T) {
 		}
 	})
 
-	t.Run("E64 what a root says of names, in its hosts file, is of no account to the proxy", func(t *testing.T) {
+	t.Run("E64 what a root says of names in its hosts file is of no account to the proxy", func(t *testing.T) {
 		t.Parallel()
 		Need(t, "overlay")
 		w := newWorld(t, "good.test")

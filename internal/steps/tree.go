@@ -172,6 +172,12 @@ func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 		v.stack = append(v.stack, delta.Layer{Dir: t.maskDir, Marks: true})
 	}
 	v.stack = append(v.stack, delta.Layer{Dir: t.bottom})
+	if v.why == "" {
+		if err := v.takeMode(); err != nil {
+			v.close()
+			return nil, fmt.Errorf("give the step's layer the mode of the workspace: %w", err)
+		}
+	}
 	if v.why != "" {
 		v.size = roomSize{} // and more, for the copy
 		if err := v.makeCopy(ctx, s); err != nil {
@@ -197,6 +203,20 @@ func (t *Tree) roomOptions(s PlanStep, dir string) disk.Options {
 type ready struct {
 	txn  *commit.Txn
 	room *disk.Room
+}
+
+// takeMode gives the step's layer the mode that the workspace has now, which is
+// what the box sees of it: a step before can have changed it. t.mu is held.
+func (v *view) takeMode() error {
+	top := v.t.bottom
+	if len(v.t.kept) > 0 {
+		top = v.t.kept[0].after
+	}
+	st, err := os.Stat(top)
+	if err != nil {
+		return err
+	}
+	return os.Chmod(v.room.Upper(), st.Mode()&(os.ModePerm|os.ModeSetuid|os.ModeSetgid|os.ModeSticky))
 }
 
 // spare is what a step's view is made of, made before the step begins.

@@ -162,3 +162,24 @@ func TestTreeThatOnlyShows(t *testing.T) {
 		t.Errorf("the workspace holds %v (%v)", list, err)
 	}
 }
+
+// The workspace's own folder has a mode like any other, and all twelve bits of it.
+func TestTreeShowsTheModeThatTheWorkspaceHasNow(t *testing.T) {
+	tree, dir := openTree(t, map[string]string{"a": "1"})
+	for i, mode := range []os.FileMode{0o700, 0o755 | os.ModeSetgid, 0o777 | os.ModeSticky, 0o755} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		name := "f" + string(rune('0'+i))
+		v, changes := written(t, tree, name, "x")
+		if len(changes) != 1 || changes[0].Path != name {
+			t.Errorf("mode %v: a step that wrote one file changed %+v", mode, changes)
+		}
+		if err := v.keep(t.Context(), changes); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Stat(dir); err != nil || st.Mode()&^os.ModeDir != mode {
+			t.Errorf("the workspace has mode %v (%v), want %v", st.Mode(), err, mode)
+		}
+	}
+}
