@@ -181,7 +181,7 @@ func (r *run) do() int {
 		Actions: r.actions, Terminal: isTerminal(logTo) && !r.actions, Width: func() int { return widthOf(logTo) },
 		Now: time.Now, Masker: r.masker,
 	})
-	r.result = &steps.Result{Schema: 1, Verdict: steps.VerdictError, Tool: steps.Tool{Name: toolName, Version: toolVersion()}, Host: r.host(), Steps: []steps.StepResult{}}
+	r.result = &steps.Result{Schema: 1, Verdict: steps.VerdictError, Tool: steps.Tool{Name: toolName, Version: toolVersion()}, Host: r.host(), Steps: []steps.StepResult{}, File: r.annotated()}
 
 	switch refusal := r.runSteps(ctx); {
 	case refusal == nil:

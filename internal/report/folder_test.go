@@ -39,7 +39,7 @@ func tree(t *testing.T, dir string) []string {
 
 func TestPrepareFolderRemovesOnlyWhatIsOurs(t *testing.T) {
 	dir, ws := t.TempDir(), t.TempDir()
-	for _, f := range []string{"report.json", "summary.md", "steps/a/stdout.log", "steps/b/deep/er", "mine/steps/x", "notes.txt", "junit.xml"} {
+	for _, f := range []string{"report.json", "summary.md", "steps/a/stdout.log", "steps/b/deep/er", "mine/steps/x", "notes.txt", "junit.xml", "results.sarif", "other.xml"} {
 		write(t, filepath.Join(dir, f))
 	}
 	write(t, filepath.Join(ws, "keep"))
@@ -53,7 +53,7 @@ func TestPrepareFolderRemovesOnlyWhatIsOurs(t *testing.T) {
 	if real, _ := filepath.EvalSymlinks(dir); got != real {
 		t.Errorf("got %s, want %s", got, real)
 	}
-	if diff := cmp.Diff([]string{"junit.xml", "mine", "mine/steps", "mine/steps/x", "notes.txt"}, tree(t, dir)); diff != "" {
+	if diff := cmp.Diff([]string{"mine", "mine/steps", "mine/steps/x", "notes.txt", "other.xml"}, tree(t, dir)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"keep"}, tree(t, ws)); diff != "" {
@@ -145,10 +145,13 @@ func TestWriteFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"report.json", "summary.md"}, tree(t, dir)); diff != "" {
+	if diff := cmp.Diff([]string{"junit.xml", "report.json", "results.sarif", "summary.md"}, tree(t, dir)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	for _, f := range Formats[:2] {
+	for _, f := range Formats {
+		if f.File == "" {
+			continue
+		}
 		got, err := os.ReadFile(filepath.Join(dir, f.File))
 		if err != nil || string(got) != render(t, f, pass()) {
 			t.Errorf("%s: %v, %d bytes", f.File, err, len(got))

@@ -20,4 +20,6 @@ var Formats = []Format{
 		return WriteSummary(w, r, SummaryBudget)
 	}},
 	{"table", "", func(w io.Writer, r *steps.Result) error { return WriteTable(w, r, 0) }},
+	{"junit", "junit.xml", WriteJUnit},
+	{"sarif", "results.sarif", WriteSARIF},
 }

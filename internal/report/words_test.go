@@ -24,7 +24,7 @@ func TestWhatAnEngineCannotSeeIsSaidOnce(t *testing.T) {
 		r.Steps[i].Unobserved = []string{what}
 	}
 	for _, f := range Formats[1:] {
-		text := strings.Join(strings.Fields(render(t, f, r)), " ")
+		text := strings.Join(strings.Fields(asRead(t, f, r)), " ")
 		if n := strings.Count(text, what); n != 1 {
 			t.Errorf("%s says it %d times", f.Name, n)
 		}

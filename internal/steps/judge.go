@@ -13,7 +13,7 @@ import (
 func newStepResult(s PlanStep, info box.Info) *StepResult {
 	sr := &StepResult{
 		ID: s.ID, Name: s.Name, Engine: info.Name, EngineVersion: info.Version, EngineDigest: info.Digest,
-		Status: StatusError, Events: []box.Event{}, Unobserved: []string{},
+		Status: StatusError, Line: s.Line, Events: []box.Event{}, Unobserved: []string{},
 		Limits:  Limits{MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, DiskMb: s.DiskMb, Enforced: []string{}},
 		Network: s.networkWord(), Egress: []EgressRecord{},
 		EgressProposal: []string{}, EgressUnused: []string{}, Results: []CellResult{},

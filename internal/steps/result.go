@@ -34,8 +34,11 @@ type Result struct {
 	// Refusal is why nothing ran, with the command that would help.
 	Refusal *Refusal `json:"refusal,omitempty"`
 	// Notes are things said once per run, such as why this engine.
-	Notes     []string `json:"notes,omitempty"`
-	StartedAt string   `json:"startedAt,omitempty"` // RFC 3339, UTC
+	Notes []string `json:"notes,omitempty"`
+	// File is the steps file, from the root of the checkout where there is one;
+	// empty if the steps came from elsewhere. It is for reports that point at it.
+	File      string `json:"file,omitempty"`
+	StartedAt string `json:"startedAt,omitempty"` // RFC 3339, UTC
 	// DurationMs is the wall-clock time of the whole run.
 	DurationMs int64 `json:"durationMs"`
 }
@@ -86,13 +89,15 @@ type StepResult struct {
 	DurationMs    int64       `json:"durationMs"`
 	StartupMs     int64       `json:"startupMs"`
 	// StartedMs is when the step began, since the run began.
-	StartedMs int64          `json:"startedMs"`
-	Stdout    Output         `json:"stdout"`
-	Stderr    Output         `json:"stderr"`
-	Limits    Limits         `json:"limits"`
-	Usage     Usage          `json:"usage"`
-	Network   string         `json:"network" jsonschema:"enum=none,enum=allowlist,enum=host"`
-	Egress    []EgressRecord `json:"egress"`
+	StartedMs int64 `json:"startedMs"`
+	// Line is where the step stands in the steps file; 0 is unknown.
+	Line    int            `json:"line,omitempty"`
+	Stdout  Output         `json:"stdout"`
+	Stderr  Output         `json:"stderr"`
+	Limits  Limits         `json:"limits"`
+	Usage   Usage          `json:"usage"`
+	Network string         `json:"network" jsonschema:"enum=none,enum=allowlist,enum=host"`
+	Egress  []EgressRecord `json:"egress"`
 	// EgressMode, EgressProposal and EgressUnused belong to the allowlist.
 	EgressMode     string   `json:"egressMode" jsonschema:"enum=enforce,enum=audit"`
 	EgressProposal []string `json:"egressProposal"`
