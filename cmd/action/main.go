@@ -55,6 +55,7 @@ func verbs() []verb {
 		{"run", "[flags] FILE", "run the steps of a file ('-' reads stdin)", (*app).run},
 		{"check", "FILE", "say what is wrong with a file; nothing runs", (*app).check},
 		{"plan", "[flags] FILE", "show what would run, every default filled in", (*app).plan},
+		{"report", "FILE --format F", "write a report.json again: F is json, summary, table, junit or sarif", (*app).report},
 		{"schema", "[report]", "print the JSON Schema of the steps file, or of report.json", (*app).schema},
 		{"snapshot", "FILE.tar.gz", "pack the workspace, without what is secret in it", (*app).snapshot},
 		{"restore", "FILE.tar.gz", "put a snapshot back; one with links or paths that leave is refused", (*app).restore},
@@ -66,7 +67,7 @@ func verbs() []verb {
 
 // later are verbs of the design that are not built yet. They are refused by
 // name: to answer with anything else would be to pretend.
-var later = map[string]bool{"doctor": true, "report": true, "merge": true, "pin": true, "mcp": true}
+var later = map[string]bool{"doctor": true, "merge": true, "pin": true, "mcp": true}
 
 func (a *app) main(args []string) int {
 	if len(args) == 0 {
@@ -152,5 +153,6 @@ Flags of run and plan (they may stand after FILE; --workspace also of snapshot a
 Exit status of run:
   0 no step closes the gate     1 a step failed or was skipped    2 the file or the flags are wrong
   3 this host cannot enforce it 4 no verdict for some step        130 cancelled
+report ends with 0 whatever the verdict was, and with 2 for a file that is no report.json.
 `)
 }
