@@ -54,10 +54,12 @@ var mayImport = map[string]string{
 	"internal/steps": "box disk egress gha limits workspace workspace/clone workspace/commit workspace/delta " +
 		"workspace/patch workspace/policy workspace/scrub",
 	"internal/report": "box egress gha steps workspace/policy",
-	"cmd/action":      "box boxinit egress gha idmap kern limits native registry report rootfs steps workspace workspace/archive workspace/scrub",
-	"test/egress":     "",
-	"test/workspace":  "",
-	"internal/bench":  "",
+	// What a pull request is told of a run.
+	"internal/gha/checks": "gha report steps",
+	"cmd/action":          "box boxinit egress gha gha/checks idmap kern limits native registry report rootfs steps workspace workspace/archive workspace/scrub",
+	"test/egress":         "",
+	"test/workspace":      "",
+	"internal/bench":      "",
 	// For tests. The probe runs in boxes and must need nothing.
 	"internal/boxtest":              "box boxinit boxtest/need boxtest/probe egress idmap limits rootfs seccomp workspace",
 	"internal/boxtest/need":         "",
@@ -97,6 +99,7 @@ var rules = []rule{
 	{"github.com/bmatcuk/doublestar", "internal/workspace/policy", "", "what may change is judged at one place"},
 	{"github.com/rogpeppe/go-internal/diff", "internal/workspace/patch", "", "patches are written at one place"},
 	{"github.com/sethvargo/go-githubactions", "internal/gha", "", "one writer of commands to the runner"},
+	{"github.com/google/go-github", "internal/gha/checks", "", "one place talks to the API of GitHub, and holds a token for it"},
 	{"github.com/moby/profiles/seccomp", "internal/seccomp", "", "the profile is data for one compiler"},
 	{"github.com/opencontainers/runtime-spec", "internal/seccomp", "", "the form of that profile"},
 	{"github.com/elastic/go-seccomp-bpf", "internal/seccomp", "", "filters are made at one place"},
@@ -114,7 +117,7 @@ var rules = []rule{
 	{"github.com/rhysd/actionlint", "", "cmd/action", "the example workflows are linted by a test"},
 
 	{"os/exec", "internal/disk internal/idmap internal/kern internal/native internal/registry internal/boxtest internal/boxtest/probe", "all", "only engines start programs, mkfs.ext4, and who asks a package client for its settings"},
-	{"net/http", "internal/egress internal/kern internal/boxtest", "all", "the proxy speaks HTTP, and kern is fetched by it; nothing else talks to anybody"},
+	{"net/http", "internal/egress internal/gha/checks internal/kern internal/boxtest", "all", "the proxy speaks HTTP, kern is fetched by it and the API of GitHub spoken to; nothing else talks to anybody"},
 	{"testing", "internal/boxtest internal/boxtest/need", "all", "the program has no test code in it"},
 	{"unsafe", "internal/boxinit internal/seccomp internal/boxtest/probe internal/native internal/kern", "all", "system calls that have no wrapper, and nothing else"},
 }

@@ -3,6 +3,9 @@
 # Every value comes through the environment and is only ever quoted.
 set -euo pipefail
 
+# The token is for the program alone: not for a build, nor for what fetches kern.
+export -n UNTRUSTED_STEPS_TOKEN
+
 here=${UNTRUSTED_STEPS_ACTION:?}
 engine=${UNTRUSTED_STEPS_ENGINE:-auto}
 
@@ -61,5 +64,8 @@ if [ "$uid" != 0 ] && [ -S "$run_dir/systemd/private" ] && command -v systemd-ru
   else
     echo "untrusted-steps: the user's systemd makes no scope; going on without one" >&2
   fi
+fi
+if [ -n "${UNTRUSTED_STEPS_TOKEN:-}" ]; then
+  export UNTRUSTED_STEPS_TOKEN
 fi
 exec "${wrap[@]}" "$bin"

@@ -61,6 +61,7 @@ type workflow struct {
 	// sources are what a checkout gives, by the ref it is asked for.
 	sources map[string]map[string]string
 	payload string
+	token   string // github.token
 	// shipped: the action's tree has a binary; otherwise it is built.
 	shipped bool
 }
@@ -121,6 +122,9 @@ func (w workflow) run(t *testing.T, act string) job {
 		"--local-repository", "actions/checkout@v4="+filepath.Join(dir, "checkout"),
 		"--local-repository", "untrusted-steps/untrusted-steps@v1="+action,
 		"--no-skip-checkout", "--action-offline-mode", "--no-cache-server", "--action-cache-path", filepath.Join(dir, "cache"))
+	if w.token != "" {
+		cmd.Args = append(cmd.Args, "--secret", "GITHUB_TOKEN="+w.token)
+	}
 	cmd.Dir = filepath.Join(dir, "repo")
 	// act hands on all it has. A real runner has none of what we were started
 	// with, and no way to fetch kern here: auto must get along without.
@@ -271,6 +275,17 @@ func TestExamplesUnderAct(t *testing.T) {
 		j.check(t, "failure", map[string]string{
 			"verdict": "fail", "faults": "escapes:escape_blocked", "failed-steps": "tests,escapes", "changed-files": "0",
 		}, "exit 3", "escape_blocked")
+	})
+	t.Run("a gate with checks passes where the API cannot be reached", func(t *testing.T) {
+		j := workflow{name: "checks.yml", event: "pull_request", payload: strings.Replace(pull, "the-change", apiSHA, 1), token: apiToken, shipped: true,
+			sources: map[string]map[string]string{
+				"the-base":   {".github/untrusted-steps.yml": "steps: [{id: tests, run: sh ./run-tests.sh}]"},
+				"the-change": {"run-tests.sh": "touch made"},
+			}}.run(t, act)
+		j.check(t, "success", map[string]string{"verdict": "pass", "changed-files": "1"}, "tests", "pass")
+		if !strings.Contains(j.log, "check run: the API does not answer") || strings.Contains(j.log, apiToken) {
+			t.Errorf("the log does not say that nobody was told, or has the token:\n%s", j.log)
+		}
 	})
 	t.Run("a self-hosted runner passes", func(t *testing.T) {
 		workflow{name: "self-hosted.yml", event: "push", payload: "{}", shipped: true, sources: map[string]map[string]string{

@@ -20,6 +20,7 @@ import (
 // called. $KERN is the exit status of `kern install`.
 const told = `#!/bin/sh
 echo "called: $* pid $$ file ${UNTRUSTED_STEPS_FILE-none}"
+echo "$* has token ${UNTRUSTED_STEPS_TOKEN-none}"
 [ "$*" != "kern install" ] || exit "${KERN:-0}"
 exit 41
 `
@@ -109,6 +110,13 @@ func TestActionScript(t *testing.T) {
 			[]string{"so nothing ran"}, []string{"called"}},
 		{"an unknown machine is refused",
 			script{path: map[string]string{"uname": "#!/bin/sh\necho riscv64\n"}}, 3, []string{"no build for riscv64"}, []string{"called"}},
+		{"the token is for the program alone",
+			script{env: []string{"UNTRUSTED_STEPS_TOKEN=t0k"}}, 41, []string{"kern install has token none", "\n has token t0k"}, nil},
+		{"and not for a build",
+			script{empty: true, env: []string{"UNTRUSTED_STEPS_TOKEN=t0k"}, path: map[string]string{"go": "#!/bin/sh\necho go has ${UNTRUSTED_STEPS_TOKEN-none}\nexit 1\n"}}, 3,
+			[]string{"go has none"}, []string{"t0k"}},
+		{"without a token there is none",
+			script{env: []string{"UNTRUSTED_STEPS_TOKEN="}}, 41, []string{"\n has token none"}, nil},
 		{"an input is never read as a script",
 			script{env: []string{"UNTRUSTED_STEPS_FILE=$(touch ran); `touch ran` \"; touch ran; \""}}, 41,
 			[]string{"file $(touch ran); `touch ran` \"; touch ran; \""}, nil},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha/checks"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
@@ -39,6 +40,13 @@ func (a *app) fromInputs() int {
 		}
 		o.jobs = n
 	}
+	if o.tell, err = checks.ParseWant(in); err != nil {
+		return a.wrong("inputs: %v", err)
+	}
+	if err := a.hideToken(); err != nil {
+		return a.wrong("inputs: token: %v", err)
+	}
+	o.token = in.Token
 	return a.runFile(&o)
 }
 

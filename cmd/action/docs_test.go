@@ -67,9 +67,20 @@ func column(t *testing.T, text, head string) []string {
 func inputNames() []string {
 	var out []string
 	for f := range reflect.TypeFor[gha.Inputs]().Fields() {
-		out = append(out, strings.ToLower(f.Name))
+		out = append(out, inputName(f.Name))
 	}
 	return out
+}
+
+// inputName is the input that a field holds: CheckRun is check-run.
+func inputName(field string) string {
+	return strings.ToLower(regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(field, "$1-$2"))
+}
+
+// variableOf is what action.yml hands an input on in. Shells know no dash in a
+// name.
+func variableOf(input string) string {
+	return "UNTRUSTED_STEPS_" + strings.ToUpper(strings.ReplaceAll(input, "-", "_"))
 }
 
 // TestInputsAndOutputsAgree: action.yml, the program and the README name the
@@ -100,17 +111,17 @@ func TestInputsAndOutputsAgree(t *testing.T) {
 		}
 	}
 	for name := range m.Inputs {
-		variable := "UNTRUSTED_STEPS_" + strings.ToUpper(name)
+		variable := variableOf(name)
 		if want := "${{ inputs." + name + " }}"; step.Env[variable] != want {
 			t.Errorf("%s is %q, want %s", variable, step.Env[variable], want)
 		}
 	}
 	// And the program reads just these variables.
 	for f := range reflect.TypeFor[gha.Inputs]().Fields() {
-		name := strings.ToLower(f.Name)
+		name := inputName(f.Name)
 		getenv := func(v string) string {
 			switch v {
-			case "UNTRUSTED_STEPS_" + strings.ToUpper(name):
+			case variableOf(name):
 				return "value"
 			case "UNTRUSTED_STEPS_FILE":
 				if name != "steps" {
@@ -389,6 +400,39 @@ func TestREADMEExamples(t *testing.T) {
 	for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readme, -1) {
 		if _, err := os.Stat(filepath.Join(moduleRoot(t), m[1])); err != nil {
 			t.Errorf("the README links to %s: %v", m[1], err)
+		}
+	}
+}
+
+// TestChecksExample: the workflow in docs/checks.md is one that actionlint takes,
+// it asks for every permission that an input needs, and the document's links lead
+// somewhere.
+func TestChecksExample(t *testing.T) {
+	text, found := document(t, "docs/checks.md"), false
+	for _, block := range indented(text) {
+		if !strings.HasPrefix(block, "on: pull_request\n") {
+			continue
+		}
+		found = true
+		for _, e := range lint(t, "docs/checks.yml", []byte(block)) {
+			t.Error(e)
+		}
+		m := readManifest(t)
+		for input, permission := range map[string]string{"check-run": "checks", "comment": "pull-requests", "commit-status": "statuses"} {
+			if !strings.Contains(block, permission+": write # "+input+"\n") || !strings.Contains(block, "\n          "+input+": ") {
+				t.Errorf("the workflow does not use %s with the permission %s", input, permission)
+			}
+			if words := strings.ReplaceAll(m.Inputs[input].Description, "Needs the permission ", "Needs "); !strings.Contains(words, "Needs "+permission+" write") {
+				t.Errorf("action.yml does not say that %s needs %s: write: %s", input, permission, words)
+			}
+		}
+	}
+	if !found {
+		t.Error("docs/checks.md has no workflow")
+	}
+	for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(text, -1) {
+		if _, err := os.Stat(filepath.Join(moduleRoot(t), "docs", m[1])); err != nil {
+			t.Errorf("docs/checks.md links to %s: %v", m[1], err)
 		}
 	}
 }

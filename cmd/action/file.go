@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha/checks"
 	"github.com/untrusted-steps/untrusted-steps/internal/registry"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
@@ -26,7 +27,9 @@ type options struct {
 	json       bool
 	onlyReport bool
 	kernSHA256 string
-	source     []byte // what was read, once it was
+	tell       checks.Want // what a pull request is told
+	token      string      // for that; a secret
+	source     []byte      // what was read, once it was
 }
 
 // flags reads the flags of a verb. They may stand before and after the file.

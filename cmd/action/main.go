@@ -30,7 +30,7 @@ func main() {
 	if kern.IsLauncher(os.Args) {
 		kern.Launch()
 	}
-	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ}
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
 	os.Exit(a.main(os.Args[1:]))
 }
 
@@ -41,6 +41,7 @@ type app struct {
 	getenv         func(string) string
 	lookupEnv      func(string) (string, bool)
 	environ        func() []string // nil: no presets of this machine
+	unsetenv       func(string) error
 }
 
 // verb is one word of the command line.

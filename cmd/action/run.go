@@ -46,6 +46,9 @@ func (a *app) runFile(o *options) int {
 	if !ok {
 		return code
 	}
+	if why := a.tokenInBox(o, p); why != "" {
+		return a.wrong("%s", why)
+	}
 	// From here on a report is written, whatever happens.
 	if code, ok := a.prepareOut(o); !ok {
 		return code
@@ -191,12 +194,15 @@ func (r *run) do() int {
 		r.result.Verdict = steps.VerdictRefused
 		r.result.Refusal = refusal
 	}
-	return r.finish()
+	return r.finish(ctx)
 }
 
-// secrets are the values that passEnv hands in.
+// secrets are the values that passEnv hands in, and the token that no box has.
 func (r *run) secrets() []string {
 	var out []string
+	if r.opt.token != "" {
+		out = append(out, r.opt.token)
+	}
 	for _, s := range r.plan.Steps {
 		for _, n := range s.PassEnv {
 			if v, ok := r.app.lookupEnv(n); ok && v != "" {
@@ -401,7 +407,7 @@ func (r *run) host() steps.Host {
 
 // finish writes everything that tells of the run, and chooses the exit status.
 // What cannot be written is said, and a verdict without its report is none.
-func (r *run) finish() int {
+func (r *run) finish(ctx context.Context) int {
 	a, res := r.app, r.result
 	if res.Refusal != nil {
 		a.refused(res.Refusal, r.stderr)
@@ -428,6 +434,9 @@ func (r *run) finish() int {
 	if r.written {
 		r.log.Say("report:  " + filepath.Join(r.opt.out, "report.json"))
 		r.log.Say("summary: " + filepath.Join(r.opt.out, "summary.md"))
+	}
+	if r.actions { // last of all: it needs somebody else, and may take a while
+		r.tell(ctx)
 	}
 	if err := r.log.Close(); err != nil {
 		fmt.Fprintf(r.stderr, "untrusted-steps: the log could not be written: %v\n", err)

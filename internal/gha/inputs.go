@@ -14,7 +14,17 @@ type Inputs struct {
 	Engine    string
 	Jobs      string
 	Out       string
+
+	// What a pull request is told, and with which token. The token is a secret.
+	CheckRun     string
+	CheckName    string
+	Comment      string
+	CommitStatus string
+	Token        string
 }
+
+// TokenVariables are where the token comes in. Whoever has read it removes them.
+var TokenVariables = []string{inputPrefix + "TOKEN", "INPUT_TOKEN"}
 
 // inputPrefix is what action.yml puts before an input's name. A composite action
 // must hand its inputs on itself, and through variables: written into a script,
@@ -26,7 +36,8 @@ const inputPrefix = "UNTRUSTED_STEPS_"
 func (e Env) Inputs() (Inputs, error) {
 	a := e.action()
 	get := func(name string) string {
-		if v := strings.TrimSpace(e.Getenv(inputPrefix + strings.ToUpper(name))); v != "" {
+		// A shell's variable has no dash in its name.
+		if v := strings.TrimSpace(e.Getenv(inputPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_")))); v != "" {
 			return v
 		}
 		return a.GetInput(name)
@@ -37,6 +48,12 @@ func (e Env) Inputs() (Inputs, error) {
 		Engine:    get("engine"),
 		Jobs:      get("jobs"),
 		Out:       get("out"),
+
+		CheckRun:     get("check-run"),
+		CheckName:    get("check-name"),
+		Comment:      get("comment"),
+		CommitStatus: get("commit-status"),
+		Token:        get("token"),
 	}
 	// Not trimmed: the spaces before the first line of YAML are part of it.
 	for _, name := range []string{inputPrefix + "STEPS", "INPUT_STEPS"} {
