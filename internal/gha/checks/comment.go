@@ -73,15 +73,10 @@ func (s *session) find(ctx context.Context, marker, me string) (int64, *github.R
 }
 
 // ours: the marker can be read by anybody and pasted into a comment, which would
-// then be shown as theirs with our words in it. So the author has to be us. The
-// name of an app ends in [bot] in one API and not in the other; nobody but an
-// app is of the type Bot.
+// then be shown as theirs with our words in it. So the author has to be us; both
+// APIs write an app's name with the [bot] that no person's can have.
 func ours(c *github.IssueComment, marker, me string) bool {
-	if c.GetID() == 0 || !strings.HasPrefix(c.GetBody(), marker) {
-		return false
-	}
-	login := c.GetUser().GetLogin()
-	return login == me || c.GetUser().GetType() == "Bot" && login == me+"[bot]"
+	return c.GetID() != 0 && me != "" && c.GetUser().GetLogin() == me && strings.HasPrefix(c.GetBody(), marker)
 }
 
 // whoAmI is the author of what this token writes. The REST API tells that to

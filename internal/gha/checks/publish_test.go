@@ -113,6 +113,7 @@ func TestOnlyOurOwnCommentIsTouched(t *testing.T) {
 		{"ours", [2]string{"github-actions[bot]", "Bot"}, func(m string) string { return m + "\nold" }, true},
 		{"a person's with our marker", [2]string{"mallory", "User"}, func(m string) string { return m + "\nold" }, false},
 		{"a person's with a name like ours", [2]string{"github-actions", "User"}, func(m string) string { return m }, false},
+		{"an app's with a name that ends like ours", [2]string{"github-actions[bot][bot]", "Bot"}, func(m string) string { return m }, false},
 		{"another app's", [2]string{"other[bot]", "Bot"}, func(m string) string { return m }, false},
 		{"ours that quotes the marker", [2]string{"github-actions[bot]", "Bot"}, func(m string) string { return "> " + m }, false},
 		{"ours of another gate", [2]string{"github-actions[bot]", "Bot"}, func(string) string { return "<!-- untrusted-steps 0000000000000000 -->" }, false},
@@ -226,6 +227,8 @@ func TestTheAPIFails(t *testing.T) {
 			requests: []string{createRun, createStatus, createStatus, askWho, listComments, createComment}, waits: 1},
 		{name: "a secondary limit that says too long ends it", on: createRun, answer: status(403, secondary, "/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits", "Retry-After", "60"),
 			notes: []string{"check run: the API takes no more requests for 1m0s", "commit status: not sent", "comment: not sent"}, requests: []string{createRun}},
+		{name: "so does one that is within the time for all but too long for one", on: createRun, answer: status(429, secondary, "", "Retry-After", "12"),
+			notes: []string{"check run: the API takes no more requests for 12s", "commit status: not sent", "comment: not sent"}, requests: []string{createRun}},
 		{name: "a secondary limit that does not say ends it", on: createRun, answer: status(403, secondary, "/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits"),
 			notes: []string{"check run: the API takes no more requests for 1m0s", "commit status", "comment"}, requests: []string{createRun}},
 		{name: "one that stays ends it", on: createStatus, answer: status(429, secondary, "", "Retry-After", "1"),
@@ -418,7 +421,7 @@ func TestAnAnswerHasAnEnd(t *testing.T) {
 		}
 		_, _ = w.Write([]byte(`[{"body":"`))
 		chunk := []byte(strings.Repeat("x", 1<<20))
-		for range 4 * maxAnswer / len(chunk) {
+		for range 200 {
 			if _, err := w.Write(chunk); err != nil {
 				return true
 			}
