@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -383,10 +384,24 @@ func (v *view) how() string {
 	return "overlay"
 }
 
+// untouched says whether the step wrote nothing at all, so that there is nothing
+// to be lost either.
+func (v *view) untouched() bool {
+	dir, err := os.Open(v.room.Upper())
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	_, err = dir.ReadDir(1)
+	return errors.Is(err, io.EOF)
+}
+
 // used says what the step wrote against what it may. Nobody of it is alive.
 func (v *view) used() (box.DiskUse, error) {
-	if err := v.room.Settle(); err != nil {
-		return box.DiskUse{}, fmt.Errorf("read back what the step wrote: %w", err)
+	if !v.untouched() {
+		if err := v.room.Settle(); err != nil {
+			return box.DiskUse{}, fmt.Errorf("read back what the step wrote: %w", err)
+		}
 	}
 	u, err := v.room.Used()
 	if err != nil {
