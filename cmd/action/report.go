@@ -31,8 +31,6 @@ func (a *app) report(args []string) int {
 	}
 	switch {
 	case chosen != nil:
-	case format == "html":
-		return a.wrong("report: html is not built yet")
 	case format == "":
 		return a.misused("report: --format is missing; the formats are %s", strings.Join(names, ", "))
 	default:

@@ -167,7 +167,7 @@ func WriteFolder(dir string, r *steps.Result) (err error) {
 		file, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err == nil {
 			made, kept = append(made, temp), append(kept, f)
-			err = writeTo(file, f, r)
+			err = writeTo(file, f, r, root.FS())
 		}
 		if err != nil {
 			return fmt.Errorf("write %s: %w", filepath.Join(dir, f.File), err)
@@ -182,9 +182,13 @@ func WriteFolder(dir string, r *steps.Result) (err error) {
 	return nil
 }
 
-func writeTo(file *os.File, f Format, r *steps.Result) error {
+func writeTo(file *os.File, f Format, r *steps.Result, folder fs.FS) error {
 	w := bufio.NewWriterSize(file, 64<<10)
-	err := f.Write(w, r)
+	write := f.Write
+	if f.Within != nil {
+		write = func(w io.Writer, r *steps.Result) error { return f.Within(w, r, folder) }
+	}
+	err := write(w, r)
 	if err == nil {
 		err = w.Flush()
 	}

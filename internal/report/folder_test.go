@@ -145,7 +145,7 @@ func TestWriteFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"junit.xml", "report.json", "results.sarif", "summary.md"}, tree(t, dir)); diff != "" {
+	if diff := cmp.Diff([]string{"junit.xml", "report.html", "report.json", "results.sarif", "summary.md"}, tree(t, dir)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	for _, f := range Formats {

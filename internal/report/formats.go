@@ -2,6 +2,7 @@ package report
 
 import (
 	"io"
+	"io/fs"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
@@ -11,15 +12,21 @@ type Format struct {
 	Name  string
 	File  string // its name in the report folder; empty: not kept there
 	Write func(io.Writer, *steps.Result) error
+	// Within is Write with the report folder at hand, for a form that shows what
+	// else is in it.
+	Within func(io.Writer, *steps.Result, fs.FS) error
 }
 
 // Formats lists every form once. A new one is a row here and a file beside it.
 var Formats = []Format{
-	{"json", "report.json", WriteJSON},
-	{"summary", "summary.md", func(w io.Writer, r *steps.Result) error {
+	{Name: "json", File: "report.json", Write: WriteJSON},
+	{Name: "summary", File: "summary.md", Write: func(w io.Writer, r *steps.Result) error {
 		return WriteSummary(w, r, SummaryBudget)
 	}},
-	{"table", "", func(w io.Writer, r *steps.Result) error { return WriteTable(w, r, 0) }},
-	{"junit", "junit.xml", WriteJUnit},
-	{"sarif", "results.sarif", WriteSARIF},
+	{Name: "table", Write: func(w io.Writer, r *steps.Result) error { return WriteTable(w, r, 0) }},
+	{Name: "junit", File: "junit.xml", Write: WriteJUnit},
+	{Name: "sarif", File: "results.sarif", Write: WriteSARIF},
+	{Name: "html", File: "report.html", Within: WriteHTML, Write: func(w io.Writer, r *steps.Result) error {
+		return WriteHTML(w, r, nil)
+	}},
 }

@@ -69,7 +69,7 @@ func elsewhere() *steps.Result {
 // asRead is a report as whoever opens it gets to see its texts.
 func asRead(t testing.TB, f Format, r *steps.Result) string {
 	text := render(t, f, r)
-	if f.Name == "junit" {
+	if f.Name == "junit" || f.Name == "html" {
 		return html.UnescapeString(text)
 	}
 	return text

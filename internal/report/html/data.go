@@ -1,0 +1,230 @@
+package html
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// data is what app.js shows. Every text in it is inert already; the rest are
+// numbers and words of ours.
+type data struct {
+	Steps    []string          `json:"steps"` // ids, by which the others name a step
+	Requests []json.RawMessage `json:"requests"`
+	Files    []json.RawMessage `json:"files"`
+	// Streams are the logs and diffs of a step, by its number.
+	Streams map[int][]json.RawMessage `json:"streams"`
+}
+
+// left are sentences about what had no room, or nothing.
+type left struct{ requests, files, streams string }
+
+type request struct {
+	Step     int    `json:"step"`
+	Verdict  string `json:"verdict"`
+	Host     string `json:"host"`
+	Port     int    `json:"port"`
+	Protocol string `json:"protocol"`
+	Why      string `json:"why"`
+	Count    uint64 `json:"count"`
+	In       uint64 `json:"in"`
+	Out      uint64 `json:"out"`
+}
+
+type file struct {
+	Step   int    `json:"step"`
+	Change string `json:"change"`
+	Type   string `json:"type"`
+	Path   string `json:"path"`
+	More   string `json:"more,omitempty"` // where a link leads, where it came from
+	Size   int64  `json:"size"`
+	Mode   string `json:"mode"`
+	// Mark is why a reader should look at it before others.
+	Mark string `json:"mark,omitempty"`
+}
+
+// data is the whole of it as JSON.
+func (p *page) data() ([]byte, error) {
+	d := data{Steps: []string{}, Requests: []json.RawMessage{}, Files: []json.RawMessage{}, Streams: map[int][]json.RawMessage{}}
+	ids, requests, files := room(idsRoom), room(requestsRoom), room(filesRoom)
+	for i := range p.r.Steps {
+		id := show(p.r.Steps[i].ID, maxName)
+		if !ids.take(encoded(id) + len(`"",`)) {
+			break // app.js shows the number of a step that has no name
+		}
+		d.Steps = append(d.Steps, id)
+	}
+	if err := p.allRequests(&d, &requests); err != nil {
+		return nil, err
+	}
+	if err := p.allFiles(&d, &files); err != nil {
+		return nil, err
+	}
+	if err := p.allStreams(&d); err != nil {
+		return nil, err
+	}
+	return json.Marshal(d)
+}
+
+// verdicts of requests, in the order in which they are shown.
+var verdicts = []string{"denied", "failed", "allowed"}
+
+// allRequests has what was refused first, of all steps.
+func (p *page) allRequests(d *data, have *room) error {
+	missing := map[string]int{}
+	full := false // the rest is only counted: there may be a million
+	for _, verdict := range verdicts {
+		for i := range p.r.Steps {
+			for k := range p.r.Steps[i].Egress {
+				e := &p.r.Steps[i].Egress[k]
+				if known(e.Verdict, verdicts, "failed") != verdict {
+					continue
+				}
+				if full {
+					missing[verdict]++
+					continue
+				}
+				one := request{Step: i, Verdict: verdict, Host: show(e.Host, maxPath), Port: e.Port,
+					Protocol: show(e.Protocol, maxName), Why: show(why(e), maxText), Count: e.Count, In: e.BytesIn, Out: e.BytesOut}
+				text, err := json.Marshal(one)
+				if err != nil {
+					return err
+				}
+				if full = !have.take(len(text) + 1); full {
+					missing[verdict]++
+					continue
+				}
+				d.Requests, p.requests = append(d.Requests, text), append(p.requests, one)
+			}
+		}
+	}
+	if n := missing["denied"] + missing["failed"] + missing["allowed"]; n > 0 {
+		p.left.requests = fmt.Sprintf("%d more had no room on this page (%d denied, %d failed, %d allowed); report.json has them.",
+			n, missing["denied"], missing["failed"], missing["allowed"])
+	}
+	return nil
+}
+
+// why is the rule or the reason behind an outcome.
+func why(e *steps.EgressRecord) string {
+	switch {
+	case e.Verdict == "allowed":
+		return e.Rule
+	case e.Expected:
+		return e.Reason + " (expected)"
+	}
+	return e.Reason
+}
+
+// allFiles has what a reader should see first before the rest, of all steps.
+func (p *page) allFiles(d *data, have *room) error {
+	var order [ranks][]place
+	missing := 0
+	for i := range p.r.Steps {
+		s := &p.r.Steps[i]
+		first := map[string]bool{}
+		for _, path := range s.First {
+			first[path] = true
+		}
+		for k := range s.Files {
+			mark := p.mark(&s.Files[k], first)
+			rank := rankOf(&s.Files[k], mark)
+			order[rank] = append(order[rank], place{i, k, mark})
+		}
+		missing += max(0, s.FilesTotal-len(s.Files)) // what the result itself only counts
+	}
+	all := slices.Concat(order[:]...)
+	for n, at := range all {
+		f := &p.r.Steps[at.step].Files[at.file]
+		one := file{Step: at.step, Change: show(f.Change, maxName), Type: show(f.Type, maxName), Path: show(f.Path, maxPath),
+			More: more(f), Size: f.Size, Mode: show(f.Mode, maxName), Mark: at.mark}
+		text, err := json.Marshal(one)
+		if err != nil {
+			return err
+		}
+		if !have.take(len(text) + 1) {
+			missing += len(all) - n
+			break
+		}
+		d.Files, p.files = append(d.Files, text), append(p.files, one)
+	}
+	if missing > 0 {
+		p.left.files = count(missing, "more is", "more are") + " not on this page; report.json and changes.patch have what was recorded of them."
+	}
+	return nil
+}
+
+// place is where a changed file stands in the result.
+type place struct {
+	step, file int
+	mark       string
+}
+
+// ranks is how many kinds of files there are, worst first.
+const ranks = 3
+
+func rankOf(f *steps.FileChange, mark string) int {
+	switch {
+	case mark != "":
+		return 0
+	case f.Change == "deleted" || f.Change == "retyped":
+		return 1
+	}
+	return 2
+}
+
+// mark says why a file comes before others, or nothing.
+func (p *page) mark(f *steps.FileChange, first map[string]bool) string {
+	switch {
+	case p.o.Protected(f):
+		return "protected"
+	case first[exact(f)]:
+		return "look first"
+	}
+	return ""
+}
+
+// exact is the path as a step wrote it, which is how First has it.
+func exact(f *steps.FileChange) string {
+	if b, err := base64.StdEncoding.DecodeString(f.PathBytes); err == nil && len(b) > 0 {
+		return string(b)
+	}
+	return f.Path
+}
+
+func more(f *steps.FileChange) string {
+	out := ""
+	if f.Target != "" {
+		out = " -> " + show(f.Target, maxPath)
+	}
+	if f.From != "" {
+		out += " has the content of " + show(f.From, maxPath)
+	}
+	if f.PathBytes != "" {
+		out += " (the name is not UTF-8; its bytes are in report.json)"
+	}
+	if f.Unreadable {
+		out += " (could not be read)"
+	}
+	return out
+}
+
+// known is a word if it is one of ours.
+func known(word string, words []string, otherwise string) string {
+	if slices.Contains(words, word) {
+		return word
+	}
+	return otherwise
+}
+
+// encoded is how many bytes a text has in the data, without its quotes.
+func encoded(text string) int {
+	b, err := json.Marshal(text)
+	if err != nil { // a string always has a form
+		return MaxBytes
+	}
+	return len(b) - len(`""`)
+}
