@@ -33,6 +33,7 @@ func Names() []string {
 		// Tried by the tests that need them.
 		"act",          // the program that runs workflows
 		"servers",      // sshd, PostgreSQL and Redis
+		"chromium",     // the browser that reads report.html
 		"registries",   // package registries that answer
 		"cargo", "mvn", // clients of registries
 		"mounts",       // root can mount a tmpfs and an overlay

@@ -23,8 +23,8 @@
   // table is a filtered table: a text, a kind, a count, and rows by the batch.
   function table(section, o) {
     if (o.list.length === 0) return;
-    const filter = make('input', { type: 'search', 'aria-label': 'Filter ' + o.name, placeholder: 'Filter ' + o.name, autocomplete: 'off', spellcheck: 'false' });
-    const kind = make('select', { 'aria-label': 'Kind of ' + o.name });
+    const filter = make('input', { type: 'search', name: 'search', 'aria-label': 'Filter ' + o.name, placeholder: 'Filter ' + o.name, autocomplete: 'off', spellcheck: 'false' });
+    const kind = make('select', { name: 'kind', 'aria-label': 'Kind of ' + o.name });
     for (const [value, label] of o.kinds) kind.append(make('option', { value }, label));
     const status = make('span', { role: 'status' });
     const body = make('tbody', {});
@@ -88,10 +88,10 @@
 
   // viewer shows the logs and the diff of one step, one at a time, with a search.
   function viewer(place, streams, name) {
-    const search = make('input', { type: 'search', 'aria-label': 'Search the output of ' + name, placeholder: 'Search', autocomplete: 'off', spellcheck: 'false' });
+    const search = make('input', { type: 'search', name: 'search', 'aria-label': 'Search the output of ' + name, placeholder: 'Search', autocomplete: 'off', spellcheck: 'false' });
     const status = make('span', { role: 'status' });
     const note = make('p', { class: 'left' });
-    const only = make('input', { type: 'checkbox' });
+    const only = make('input', { type: 'checkbox', name: 'only' });
     const pre = make('pre', { tabindex: '0', role: 'region' });
     let current = streams[0];
     let marks = [];
