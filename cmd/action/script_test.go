@@ -89,8 +89,10 @@ func runCmd(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		}
 	}
-	if left := live(ts, []byte(ts.ReadFile(filepath.Join(out, "summary.md")))); len(left) > 0 {
-		ts.Fatalf("summary.md: a runner would act on %v", left)
+	for _, f := range []string{"summary.md", "report.html"} {
+		if left := live(ts, []byte(ts.ReadFile(filepath.Join(out, f)))); len(left) > 0 {
+			ts.Fatalf("%s: a runner would act on %v", f, left)
+		}
 	}
 }
 

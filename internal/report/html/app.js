@@ -99,7 +99,7 @@
 
     const tabs = streams.map((s) => {
       const tab = make('button', { type: 'button' }, s.name);
-      tab.addEventListener('click', () => { current = s; show(); });
+      tab.addEventListener('click', () => { current = s; show(); toEnd(); });
       return tab;
     });
     function show() {
@@ -131,6 +131,7 @@
       marks[now].scrollIntoView({ block: 'nearest' });
       status.textContent = 'found place ' + (now + 1) + ' of ' + marks.length;
     }
+    const toEnd = () => { pre.scrollTop = current.name === 'diff' ? 0 : pre.scrollHeight; };
     search.addEventListener('input', show);
     only.addEventListener('change', show);
     search.addEventListener('keydown', (e) => {
@@ -141,6 +142,7 @@
         make('span', { role: 'group', 'aria-label': 'What to show' }, ...tabs), search, make('label', {}, only, ' only lines with it'), status),
       note, pre);
     show();
+    toEnd();
   }
 
   // fill makes the viewer of a step when it is unfolded first.

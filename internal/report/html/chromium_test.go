@@ -123,6 +123,8 @@ func TestInABrowserFiltersAndSearch(t *testing.T) {
 		`"modified look first,created protected,deleted ,modified "`)
 
 	b.want(`document.querySelector('#step-1').open`, true) // it failed
+	// Of a log the end is seen first, of a diff the start.
+	b.want(`(() => { const p = document.querySelector('#step-1 pre'); return p.scrollTop > 0 && p.scrollTop + p.clientHeight >= p.scrollHeight - 2 })()`, true)
 	b.eval(`document.querySelector('#step-1 input[type=search]').focus()`)
 	b.write("Needle")
 	b.want(`document.querySelector('#step-1 [role=status]').textContent`, `"2 of 101 lines"`)
