@@ -153,7 +153,15 @@ func TestWriteFolder(t *testing.T) {
 			continue
 		}
 		got, err := os.ReadFile(filepath.Join(dir, f.File))
-		if err != nil || string(got) != render(t, f, pass()) {
+		want := render(t, f, pass())
+		if f.Within != nil {
+			var b strings.Builder
+			if err := f.Within(&b, pass(), os.DirFS(dir)); err != nil || b.String() == want {
+				t.Errorf("%s: %v, and the folder made no difference", f.File, err)
+			}
+			want = b.String()
+		}
+		if err != nil || string(got) != want {
 			t.Errorf("%s: %v, %d bytes", f.File, err, len(got))
 		}
 	}

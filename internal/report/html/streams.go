@@ -137,7 +137,7 @@ func (p *page) log(x source, part int) stream {
 	where := show(x.path, maxName)
 	text, size, err := p.read(x.path, -int64(part))
 	if err != nil {
-		s.Note = "It could not be read: " + show(err.Error(), maxText)
+		s.Note = "It could not be read: " + show(cause(err), maxText)
 		return s
 	}
 	if int64(len(text)) < size { // we may have cut a character
@@ -187,7 +187,7 @@ func (p *page) diff(x source, part int) stream {
 	s := stream{Name: x.name}
 	text, size, err := p.read(x.path, int64(min(part, maxHead)))
 	if err != nil {
-		s.Note = "It could not be read: " + show(err.Error(), maxText)
+		s.Note = "It could not be read: " + show(cause(err), maxText)
 		return s
 	}
 	var out []string
@@ -261,4 +261,12 @@ func (p *page) read(path string, n int64) (text []byte, size int64, err error) {
 	}
 	text, err = io.ReadAll(io.LimitReader(f, n))
 	return text, size, err
+}
+
+// cause is an error without the path, which a folder may know by another name.
+func cause(err error) string {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		err = p.Err
+	}
+	return err.Error()
 }
