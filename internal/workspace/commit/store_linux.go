@@ -42,6 +42,7 @@ type Store struct {
 
 	committing sync.Mutex // guards the place's lock, and pending
 	pending    []*Txn     // begun and not carried out
+	begun      sync.Map   // of *Txn that hold a descriptor
 
 	mu     sync.Mutex // guards what follows
 	count  int
@@ -218,6 +219,13 @@ func (p *place) vacate() {
 
 // letGo closes all that is open; the locks go with it.
 func (s *Store) letGo() {
+	s.begun.Range(func(t, _ any) bool {
+		txn := t.(*Txn)
+		txn.mu.Lock()
+		defer txn.mu.Unlock()
+		txn.letGo()
+		return true
+	})
 	for _, fd := range []int{s.live, s.run, s.ws.fd} {
 		if fd >= 0 {
 			unix.Close(fd)

@@ -26,6 +26,7 @@ type Txn struct {
 
 	mu    sync.Mutex
 	state txnState
+	tried bool // to commit: some of it may be staged
 }
 
 type txnState int
@@ -72,6 +73,7 @@ func (s *Store) New(id string) (*Txn, error) {
 		_ = t.drop()
 		return nil, fmt.Errorf("begin a transaction for step %q in %q: %w", id, s.place.path, err)
 	}
+	s.begun.Store(t, nil)
 	return t, nil
 }
 
@@ -125,12 +127,13 @@ func (t *Txn) For(id string) {
 	t.id = id
 }
 
-// Unused says whether the transaction was neither committed nor dropped, so that
-// another step can have it, if what this one wrote was never in its folders.
+// Unused says whether nobody dropped the transaction or tried to commit it, so that
+// another step can have it, if what this one wrote was never in its folders. A
+// commit that failed leaves what it had staged, and which folders it had opened.
 func (t *Txn) Unused() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state == txnOpen
+	return t.state == txnOpen && !t.tried
 }
 
 // Dir is the transaction's folder. Only we may enter it.
@@ -160,12 +163,18 @@ func (t *Txn) Drop() error {
 }
 
 func (t *Txn) drop() error {
+	t.letGo()
+	return removeAt(t.s.run, t.name, t.s.opt.step)
+}
+
+// letGo is the end of the transaction for us, whatever becomes of its folder.
+func (t *Txn) letGo() {
 	t.state = txnOver
 	if t.fd >= 0 {
 		unix.Close(t.fd)
 		t.fd = -1
 	}
-	return removeAt(t.s.run, t.name, t.s.opt.step)
+	t.s.begun.Delete(t)
 }
 
 // Commit makes the workspace what the changes say. Contents are taken from the
@@ -179,6 +188,7 @@ func (t *Txn) Commit(ctx context.Context, changes []workspace.Change, after stri
 	if t.state != txnOpen {
 		return Result{}, fmt.Errorf("commit step %q: its transaction is over", t.id)
 	}
+	t.tried = true
 	res, err := t.commit(ctx, changes, after)
 	if err != nil {
 		return Result{}, fmt.Errorf("commit step %q: %w", t.id, err)
