@@ -16,6 +16,7 @@ func (r *Room) Renew() bool {
 	if !ok {
 		return false
 	}
+	r.rest()
 	u, err := l.usage()
 	if err != nil || u.Full || u.Bytes > reusableBytes || u.Inodes > reusableInodes {
 		return false

@@ -76,6 +76,10 @@ type Room struct {
 	place         place
 	closing       sync.Once
 	closed        error
+
+	mu       sync.Mutex
+	stop     []context.CancelFunc // of watching
+	watching sync.WaitGroup
 }
 
 // Open makes the best room this host has. An error means that there is none at
@@ -187,14 +191,34 @@ func (r *Room) Bound() (bytes, inodes int64) { return r.bytes, r.inodes }
 // loop file system promises its blocks; the host's may have none left for them.
 // An error means that the upper folder is not what the step wrote. It is asked
 // when nobody writes any more, before anybody reads.
-func (r *Room) Settle() error { return r.place.settle() }
+func (r *Room) Settle() error {
+	r.rest()
+	return r.place.settle()
+}
 
-// Watch looks at the room until the context ends. The channel is closed when
+// rest ends all watching. A look that is not over yet could open a folder that
+// is being read by then, and show a mode that is not the step's.
+func (r *Room) rest() {
+	r.mu.Lock()
+	for _, stop := range r.stop {
+		stop()
+	}
+	r.stop = nil
+	r.mu.Unlock()
+	r.watching.Wait()
+}
+
+// Watch looks at the room until the context ends, or the room is settled or
+// closed. The channel is closed when
 // the step is over its bound or the room is full. A look that fails says
 // nothing; the last one, Used, then fails too.
 func (r *Room) Watch(ctx context.Context) <-chan struct{} {
 	over := make(chan struct{})
-	go func() {
+	ctx, stop := context.WithCancel(ctx)
+	r.mu.Lock()
+	r.stop = append(r.stop, stop)
+	r.mu.Unlock()
+	r.watching.Go(func() {
 		wait := firstLook
 		for {
 			t := time.NewTimer(wait)
@@ -212,7 +236,7 @@ func (r *Room) Watch(ctx context.Context) <-chan struct{} {
 			}
 			wait = nextLook(time.Since(begun))
 		}
-	}()
+	})
 	return over
 }
 
@@ -222,7 +246,10 @@ func nextLook(took time.Duration) time.Duration { return max(firstLook, 9*took) 
 // Close takes the room away, with all that is in it. It returns when nothing is
 // left on the host.
 func (r *Room) Close() error {
-	r.closing.Do(func() { r.closed = r.place.close() })
+	r.closing.Do(func() {
+		r.rest()
+		r.closed = r.place.close()
+	})
 	return r.closed
 }
 

@@ -388,6 +388,29 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// What is read after a step must not be looked into by anybody else: a look can
+// open a folder for a moment.
+func TestSettleEndsTheWatching(t *testing.T) {
+	for _, kind := range []string{disk.Loop, disk.Tmpfs, disk.Sampler} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := open(t, kind, 8*mib, 2048)
+			over := r.Watch(t.Context())
+			if err := r.Settle(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fill(r.Upper()+"/x", 9*mib); err != nil && !errors.Is(err, unix.ENOSPC) {
+				t.Fatal(err)
+			}
+			select {
+			case <-over:
+				t.Error("somebody looked after the end")
+			case <-time.After(500 * time.Millisecond):
+			}
+		})
+	}
+}
+
 func TestNextLook(t *testing.T) {
 	for _, tc := range []struct {
 		sentence   string
