@@ -50,6 +50,7 @@ type Tree struct {
 	leftover []error            // of taking things away
 	unused   map[roomSize]ready // of steps that are over
 	copies   string             // why steps get a copy instead of an overlay; "" for an overlay
+	bare     error              // why what is secret may show by now, so that no step may look
 }
 
 type owner struct {
@@ -161,6 +162,9 @@ type view struct {
 func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.bare != nil {
+		return nil, fmt.Errorf("what is secret in the workspace cannot be hidden any more: %w", t.bare)
+	}
 	v := &view{t: t, id: s.ID, size: sizeOf(s), seq: t.seq, mask: t.mask, why: t.copies}
 	err := v.begin(s)
 	if err != nil {
@@ -500,7 +504,13 @@ func (t *Tree) commit(ctx context.Context, l *layer) error {
 	if _, err := l.txn.Commit(ctx, l.changes, l.after); err != nil {
 		return fmt.Errorf("bring the changes of step %s into the workspace: %w", l.id, err)
 	}
-	return t.renewMask(ctx)
+	// They are there now, whatever becomes of the mask or of the run. It is the
+	// next step that must not see what a mask that could not be made would hide: a
+	// step can fill the disk that the mask is written to.
+	if err := t.renewMask(context.WithoutCancel(ctx)); err != nil {
+		t.bare = err
+	}
+	return nil
 }
 
 // renewMask looks again at what is hidden, once the workspace has changed: a

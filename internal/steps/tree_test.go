@@ -8,6 +8,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/commit"
 )
 
 // written opens a view, writes a file to its layer and gives the changes.
@@ -94,6 +95,37 @@ func TestTreeKeepsTheMaskThatHolds(t *testing.T) {
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, ".git/config")); err != nil || string(b) != withToken {
 		t.Errorf("the real file is %q (%v)", b, err)
+	}
+}
+
+// A step can fill the disk that the new mask is to be written to.
+func TestTreeShowsNothingOnceItCannotHideWhatIsSecret(t *testing.T) {
+	tree, dir := openTree(t, map[string]string{".git/config": withToken, "sub/.git/config": withToken})
+	v, changes := written(t, tree, "b", "2")
+	if err := os.RemoveAll(filepath.Join(dir, "sub")); err != nil { // so that a new one is needed
+		t.Fatal(err)
+	}
+	store := tree.store
+	full, err := commit.Open(t.TempDir(), commit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := full.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tree.store = full
+	if _, err := tree.store.New("mask"); err == nil {
+		t.Fatal("the control: a folder for a mask was made")
+	}
+	sr := &StepResult{ID: "s", Status: StatusPassed}
+	(&Runner{Tree: tree}).conclude(t.Context(), v, PlanStep{ID: "s"}, sr, wrote{known: true, changes: 1, commit: changes})
+	tree.store = store
+	if b, err := os.ReadFile(filepath.Join(dir, "b")); err != nil || string(b) != "2" || sr.Status != StatusPassed || sr.Workspace != "committed" {
+		t.Errorf("the step is %s (%s), %s, and the workspace has %q (%v)", sr.Status, sr.Reason, sr.Workspace, b, err)
+	}
+	if v, err := tree.view(t.Context(), PlanStep{ID: "next", DiskMb: 4}); err == nil {
+		v.drop()
+		t.Errorf("the next step sees the workspace through %+v", v.stack)
 	}
 }
 
