@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,5 +53,26 @@ func TestRecheckRefusesWhatWasReplaced(t *testing.T) {
 	}
 	if why := r.recheck(PlanStep{}); !strings.Contains(why, "no longer the folder") {
 		t.Errorf("a workspace that became a link: %q", why)
+	}
+}
+
+// Steps side by side are judged while another one's changes may be on their way
+// into the workspace: not before nothing can get in any more.
+func TestAMountIsJudgedOnceTheWorkspaceStandsStill(t *testing.T) {
+	tree, _ := openTree(t, map[string]string{"a": "1"})
+	open := -1
+	g := NewGuard(Options{})
+	g.eval = func(string) (string, error) {
+		open = len(tree.open)
+		return "", errors.New("not now")
+	}
+	r := &Runner{Workspace: tree.workspace, Tree: tree, Guard: g}
+	sr := &StepResult{ID: "s"}
+	r.step(t.Context(), PlanStep{ID: "s", DiskMb: 4, Mounts: []box.Mount{{Source: "/opt", Target: "/opt"}}}, sr)
+	if open != 1 || len(tree.open) != 0 {
+		t.Errorf("%d views were open then, and %d are by now; want 1 and 0", open, len(tree.open))
+	}
+	if sr.Status != StatusFailed || sr.Fault == nil || sr.Fault.Type != box.StartupFailed || sr.Workspace != "" {
+		t.Errorf("%+v", sr)
 	}
 }

@@ -261,10 +261,6 @@ func (r *Runner) begin(s PlanStep, begun time.Time) *StepResult {
 
 // step runs one step and fills in its result.
 func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult) {
-	if why := r.recheck(s); why != "" {
-		judge(sr, s, box.Evidence{StartupFailure: why})
-		return
-	}
 	v, err := r.Tree.view(ctx, s)
 	if err != nil && ctx.Err() != nil {
 		notBegun(sr)
@@ -272,6 +268,11 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult) {
 	}
 	if err != nil {
 		noVerdict(sr, fmt.Errorf("give the step a workspace of its own: %w", err))
+		return
+	}
+	if why := r.recheck(s); why != "" {
+		v.drop()
+		judge(sr, s, box.Evidence{StartupFailure: why})
 		return
 	}
 	out, way, err := r.box(ctx, s, sr, v)
@@ -309,7 +310,9 @@ func notBegun(sr *StepResult) *StepResult {
 // recheck judges the host paths of a step once more, just before its box is
 // built. An earlier step can have put a link, or what was missing when the file
 // was checked, in the place of a mount's source or of a root folder that lies in
-// the workspace. No step is running now, so what is judged is what is mounted.
+// the workspace. The step's view is open: until it is closed no other step's
+// changes get into the workspace, so what is judged is what is mounted. Where
+// steps have copies they do, and engines open what is named here past no link.
 func (r *Runner) recheck(s PlanStep) (why string) {
 	// A step that can write the folder above could have put another in its place.
 	if real, err := filepath.EvalSymlinks(r.Workspace); err != nil || real != r.Workspace {
