@@ -39,7 +39,7 @@ func TestCancelDuringTheListingOfChanges(t *testing.T) {
 		{
 			"a cancel while the changes are listed does too",
 			func(func()) {}, cancels,
-			StatusPassed, "startup_failed, as expected: none; what it changed is not listed", 0,
+			StatusCancelled, "the run was cancelled when this step had ended; what it changed is not listed", 0,
 		},
 		{
 			"a listing that is done in that time is told",

@@ -28,6 +28,14 @@ func TestWhatAStepKeptIsInTheWorkspaceHoweverTheLastViewEnds(t *testing.T) {
 				t.Errorf("two texts in one file are %v", err)
 			}
 		}},
+		{"the run is cancelled before the other step is kept", func(t *testing.T, v *view, _ []workspace.Change) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			other := []workspace.Change{{Path: "other", Change: workspace.Created, Type: "file", Mode: "0644"}}
+			if err := v.keep(ctx, other); !errors.Is(err, context.Canceled) {
+				t.Errorf("to keep it is %v", err)
+			}
+		}},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
 			tree, ws := openTree(t, map[string]string{"file": "old"})

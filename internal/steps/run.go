@@ -283,7 +283,7 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult) {
 	if way != nil {
 		way.report(sr, s)
 	}
-	use, derr := v.used()
+	use, derr := v.used(ctx)
 	if derr != nil {
 		err = errors.Join(err, derr)
 	}
@@ -295,10 +295,12 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult) {
 		out.Evidence.Lost = err.Error()
 	}
 	judge(sr, s, out.Evidence)
-	if unlisted != "" && sr.Reason != "" {
-		sr.Reason += "; "
+	if unlisted != "" {
+		if sr.Status == StatusPassed { // nothing of it can be committed
+			sr.Status, sr.Reason = StatusCancelled, "the run was cancelled when this step had ended"
+		}
+		sr.Reason += "; " + unlisted
 	}
-	sr.Reason += unlisted
 	r.conclude(ctx, v, s, sr, w)
 }
 

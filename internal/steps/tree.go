@@ -400,9 +400,11 @@ func (v *view) untouched() bool {
 	return errors.Is(err, io.EOF)
 }
 
-// used says what the step wrote against what it may. Nobody of it is alive.
-func (v *view) used() (box.DiskUse, error) {
-	if !v.untouched() {
+// used says what the step wrote against what it may. Nobody of it is alive. Of a
+// run that was cancelled nothing is kept any more, and to have it all written to
+// the disk first can take longer than a cancel has.
+func (v *view) used(ctx context.Context) (box.DiskUse, error) {
+	if ctx.Err() == nil && !v.untouched() {
 		if err := v.room.Settle(); err != nil {
 			return box.DiskUse{}, fmt.Errorf("read back what the step wrote: %w", err)
 		}
@@ -458,6 +460,10 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 			return fmt.Errorf("%w: %q was changed by this step and, meanwhile, by %s; let one need the other", errConflict, path, l.id)
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		v.close()
+		return err
+	}
 	t.seq++
 	l := &layer{seq: t.seq, id: v.id, changes: changes, after: v.room.Upper(), txn: v.txn}
 	t.recent = append(t.recent, l)
@@ -475,7 +481,6 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 	l.txn.Keep = true
 	t.kept = append([]*layer{l}, t.kept...)
 	v.leave()
-	t.flush(ctx)
 	return nil
 }
 
