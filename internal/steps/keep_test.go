@@ -58,3 +58,34 @@ func TestWhatAStepKeptIsInTheWorkspaceHoweverTheLastViewEnds(t *testing.T) {
 		})
 	}
 }
+
+// What is left of a patch that a cancel cut short is no patch.
+func TestAPatchIsInTheReportWholeOrNotAtAll(t *testing.T) {
+	for sentence, cancelled := range map[string]bool{"a patch that was written is there": false, "one that was not is not": true} {
+		t.Run(sentence, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			tree, _ := openTree(t, nil)
+			v, changes := written(t, tree, "file", "text\n")
+			defer v.drop()
+			d, err := v.read(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, sr := &Runner{Out: t.TempDir()}, &StepResult{ID: "s"}
+			if err := os.MkdirAll(filepath.Join(r.Out, "steps", sr.ID), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if cancelled {
+				cancel()
+			}
+			if err := r.patch(ctx, d, changes, sr); err != nil {
+				t.Error(err)
+			}
+			_, err = os.Lstat(filepath.Join(r.Out, "steps", sr.ID, "changes.patch"))
+			if there := err == nil; there == cancelled || (sr.Patch != nil) == cancelled {
+				t.Errorf("the file is there: %v (%v), and the report names %+v", there, err, sr.Patch)
+			}
+		})
+	}
+}

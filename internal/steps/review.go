@@ -184,11 +184,13 @@ func (r *Runner) patch(ctx context.Context, d *delta.Delta, changes []workspace.
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	sum, err := patch.Write(ctx, f, changes, source{d}, patch.Options{Mask: r.maskText(), TempDir: r.Out})
-	if err != nil && ctx.Err() != nil {
-		return nil // cancelled: the part that is there says so by its end
-	}
 	if err != nil {
-		return fmt.Errorf("write the step's patch: %w", err)
+		// A file that is empty, or ends early, would be taken for the patch.
+		err = errors.Join(fmt.Errorf("write the step's patch: %w", err), root.Remove(name))
+		if ctx.Err() != nil {
+			return nil // cancelled: it is not in the report
+		}
+		return err
 	}
 	sr.Patch = &Patch{Path: name, Bytes: sum.Bytes, Files: sum.Files, Left: len(sum.Lost) + len(sum.Refused), Masked: sum.Masked}
 	return nil

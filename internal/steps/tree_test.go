@@ -39,6 +39,9 @@ func openTree(t *testing.T, files map[string]string) (*Tree, string) {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(dir, "ws")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range files {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
