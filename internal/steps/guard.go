@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/commit"
 )
 
 // Guard knows the host paths that no box may see: folders of the system,
@@ -43,9 +45,6 @@ const (
 	whyStore  = "is where what steps write is kept until it is committed"
 	whyCreds  = "holds credentials"
 )
-
-// storeSuffix is the end of the hidden folder beside a workspace.
-const storeSuffix = ".untrusted-steps"
 
 // credentials are names of files and folders that hold secrets, wherever they
 // are. .cargo, .m2 and .gem are not among them: caches that steps need.
@@ -208,7 +207,7 @@ func (g *Guard) refused(path string) string {
 	}
 	parts := strings.Split(path, "/")
 	for i, part := range parts {
-		if strings.HasPrefix(part, ".") && strings.HasSuffix(part, storeSuffix) {
+		if strings.HasPrefix(part, ".") && strings.HasSuffix(part, commit.StoreSuffix) {
 			return whyStore
 		}
 		if slices.Contains(credentials, part) {

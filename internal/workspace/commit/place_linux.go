@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// storeSuffix is the end of the store's name beside the workspace.
-const storeSuffix = ".untrusted-steps"
+// StoreSuffix is the end of the store's name beside the workspace.
+const StoreSuffix = ".untrusted-steps"
 
 // place is a folder that transactions live in. It is opened once; whatever has
 // its name afterwards is never looked at again.
@@ -40,7 +40,7 @@ func Places(workspace string, o Options) []string { return candidates(workspace,
 func candidates(workspace string, state []string) []string {
 	var list []string
 	if parent, base := filepath.Split(workspace); base != "" {
-		list = append(list, filepath.Join(parent, "."+base+storeSuffix))
+		list = append(list, filepath.Join(parent, "."+base+StoreSuffix))
 	}
 	return append(list, state...)
 }
