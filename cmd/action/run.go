@@ -238,11 +238,7 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 	if refusal != nil {
 		return refusal
 	}
-	defer func() {
-		if err := tree.Close(); err != nil {
-			r.log.Say(fmt.Sprintf("what steps wrote and nobody kept could not be removed: %v", err))
-		}
-	}()
+	defer r.closeTree(ctx, tree)
 	sr := r.runner(mgr)
 	sr.Tree = tree
 	eng, refusal := r.engine(ctx, mgr, sr)
@@ -289,6 +285,30 @@ func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
 	}
 	r.result.Notes = append(r.result.Notes, notes...)
 	return t, nil
+}
+
+// closeAfterCancel bounds the removal of what steps wrote once a run is cancelled.
+// What is left then, the next run removes.
+const closeAfterCancel = time.Second
+
+// closeTree takes away what steps wrote and nobody kept.
+func (r *run) closeTree(ctx context.Context, t *steps.Tree) {
+	done := make(chan error, 1)
+	go func() { done <- t.Close() }()
+	cancelled := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		time.Sleep(closeAfterCancel)
+		close(cancelled)
+	})
+	defer stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			r.log.Say(fmt.Sprintf("what steps wrote and nobody kept could not be removed: %v", err))
+		}
+	case <-cancelled:
+		r.log.Say("what steps wrote and nobody kept is left for the next run to remove: a cancel does not wait for it")
+	}
 }
 
 // stateDirs are where transactions of a workspace may live if its own parent

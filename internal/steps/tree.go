@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +51,7 @@ type Tree struct {
 	leftover []error            // of taking things away
 	unused   map[roomSize]ready // of steps that are over
 	copies   string             // why steps get a copy instead of an overlay; "" for an overlay
+	half     error              // of a commit that stopped half way
 	bare     error              // why what is secret may show by now, so that no step may look
 }
 
@@ -65,6 +67,7 @@ type layer struct {
 	changes []workspace.Change
 	after   string // where contents are
 	txn     *commit.Txn
+	room    *disk.Room // nil once it is taken away
 }
 
 // TreeOptions say how a workspace is to be treated.
@@ -91,6 +94,9 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 		}
 	}()
 	notes = append(notes, store.Recovered()...)
+	if passed := store.Passed(); len(passed) > 0 {
+		notes = append(notes, fmt.Sprintf("what steps write is kept in %s; not used: %s", store.Path(), strings.Join(passed, "; ")))
+	}
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
 		return t, notes, fmt.Errorf("look at the workspace: %w", err)
@@ -162,6 +168,9 @@ type view struct {
 func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.half != nil {
+		return nil, fmt.Errorf("the workspace holds half of a commit, which the next run completes: %w", t.half)
+	}
 	if t.bare != nil {
 		return nil, fmt.Errorf("what is secret in the workspace cannot be hidden any more: %w", t.bare)
 	}
@@ -470,6 +479,10 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 	if v.why != "" || t.last(v) && len(t.kept) == 0 {
 		// Nobody sees the workspace but through a copy, or nobody at all.
 		err := t.commit(ctx, l)
+		if err != nil && t.half == nil {
+			// It did not happen, so nothing can collide with it.
+			t.recent = slices.DeleteFunc(t.recent, func(o *layer) bool { return o == l })
+		}
 		v.close()
 		return err
 	}
@@ -478,7 +491,7 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 		v.close()
 		return err
 	}
-	l.txn.Keep = true
+	l.txn.Keep, l.room = true, v.room
 	t.kept = append([]*layer{l}, t.kept...)
 	v.leave()
 	return nil
@@ -507,6 +520,9 @@ func (v *view) settle(ctx context.Context, l *layer) error {
 
 func (t *Tree) commit(ctx context.Context, l *layer) error {
 	if _, err := l.txn.Commit(ctx, l.changes, l.after); err != nil {
+		if errors.Is(err, commit.ErrIncomplete) {
+			t.half = err
+		}
 		return fmt.Errorf("bring the changes of step %s into the workspace: %w", l.id, err)
 	}
 	// They are there now, whatever becomes of the mask or of the run. It is the
@@ -561,13 +577,14 @@ func (t *Tree) flush(ctx context.Context) {
 		if failed {
 			// What came later was done to a state that is not there.
 			t.broken[l.id] = errors.New("what an earlier step changed could not be brought into the workspace")
-			continue
+		} else {
+			l.txn.Keep = false
+			if err := t.commit(ctx, l); err != nil {
+				failed = true
+				t.broken[l.id] = err
+			}
 		}
-		l.txn.Keep = false
-		if err := t.commit(ctx, l); err != nil {
-			failed = true
-			t.broken[l.id] = err
-		}
+		t.away(nil, l.room, roomSize{}, nil)
 	}
 	t.kept = nil
 }
