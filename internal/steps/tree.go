@@ -48,11 +48,11 @@ type Tree struct {
 	spare    *spare           // for the step that is to come
 	closing  sync.WaitGroup
 	left     sync.Mutex
-	leftover []error            // of taking things away
-	unused   map[roomSize]ready // of steps that are over
-	copies   string             // why steps get a copy instead of an overlay; "" for an overlay
-	half     error              // of a commit that stopped half way
-	bare     error              // why what is secret may show by now, so that no step may look
+	leftover []error              // of taking things away
+	unused   map[roomSize][]ready // of steps that are over
+	copies   string               // why steps get a copy instead of an overlay; "" for an overlay
+	half     error                // of a commit that stopped half way
+	bare     error                // why what is secret may show by now, so that no step may look
 }
 
 type owner struct {
@@ -86,7 +86,7 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	}
 	t = &Tree{
 		workspace: dir, bottom: dir, home: o.Home, store: store, places: allResolved(commit.Places(dir, commit.Options{StateDirs: o.StateDirs})),
-		broken: map[string]error{}, unused: map[roomSize]ready{}, open: map[*view]struct{}{},
+		broken: map[string]error{}, unused: map[roomSize][]ready{}, open: map[*view]struct{}{},
 	}
 	defer func() {
 		if err != nil {
@@ -136,8 +136,10 @@ func (t *Tree) Close() error {
 	}
 	t.closing.Wait()
 	err := errors.Join(t.leftover...)
-	for _, p := range t.unused {
-		err = errors.Join(err, closeRoom(p.room))
+	for _, list := range t.unused {
+		for _, p := range list {
+			err = errors.Join(err, closeRoom(p.room))
+		}
 	}
 	if t.shadow != nil {
 		err = errors.Join(err, t.shadow.Close())
@@ -271,8 +273,10 @@ func (t *Tree) Prepare(s PlanStep) {
 // make makes a transaction with room for what the step writes.
 func (t *Tree) make(s PlanStep) (_ *commit.Txn, _ *disk.Room, err error) {
 	t.left.Lock()
-	p := t.unused[sizeOf(s)]
-	delete(t.unused, sizeOf(s))
+	var p ready
+	if list := t.unused[sizeOf(s)]; len(list) > 0 {
+		p, t.unused[sizeOf(s)] = list[len(list)-1], list[:len(list)-1]
+	}
 	t.left.Unlock()
 	if p.txn == nil {
 		if p.txn, err = t.transactions().New(s.ID); err != nil {
@@ -677,20 +681,24 @@ func (t *Tree) away(txn *commit.Txn, room *disk.Room, size roomSize, err error) 
 func (t *Tree) reuse(txn *commit.Txn, room *disk.Room, size roomSize) (*commit.Txn, *disk.Room) {
 	t.left.Lock()
 	defer t.left.Unlock()
-	_, have := t.unused[size]
-	if size == (roomSize{}) || have || len(t.unused) >= maxUnused || room == nil || !room.Renew() {
+	list, known := t.unused[size]
+	if size == (roomSize{}) || len(list) >= maxUnused || !known && len(t.unused) >= maxSizes || room == nil || !room.Renew() {
 		return txn, room
 	}
 	p := ready{room: room}
 	if txn != nil && txn.Unused() {
 		p.txn, txn = txn, nil
 	}
-	t.unused[size] = p
+	t.unused[size] = append(list, p)
 	return txn, nil
 }
 
-// maxUnused is how many rooms of different sizes are kept.
-const maxUnused = 4
+// maxUnused is how many rooms of a size are kept: one is in use, one is made for
+// the step to come, and one is being emptied. maxSizes is of how many sizes.
+const (
+	maxUnused = 3
+	maxSizes  = 4
+)
 
 // leave takes the view off the list of open ones. t.mu is held.
 func (v *view) leave() {
