@@ -19,7 +19,7 @@ import (
 
 // stepsAtOnce is how many steps one measured run has. What a run does once is
 // divided by it.
-const stepsAtOnce = 10
+const stepsAtOnce = 50
 
 // BenchmarkStep is what our part adds to the engine: the box alone, then with
 // what watches and judges it, then inside a control group with caps that are
