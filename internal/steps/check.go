@@ -38,6 +38,8 @@ type Options struct {
 	// HostPreset reads a preset that stands for what a package client of this
 	// machine is set up for. nil refuses those presets by name.
 	HostPreset func(name string) (egress.Preset, error)
+	// Policy is a ceiling over what the file may ask for; nil is none.
+	Policy *Policy
 	// BareList lets the file be the list of steps alone, for text written in
 	// place of a file.
 	BareList bool
@@ -46,21 +48,16 @@ type Options struct {
 // Load reads a steps file, checks all of it and fills in every default. The
 // error, if there is one, is of type Errors and holds everything that is wrong.
 func Load(name string, src []byte, opt Options) (*Plan, error) {
-	if opt.Stat == nil {
-		opt.Stat = os.Stat
-	}
-	if opt.EvalSymlinks == nil {
-		opt.EvalSymlinks = filepath.EvalSymlinks
-	}
-	if opt.HostEnv == nil {
-		opt.HostEnv = func(string) (string, bool) { return "", false }
-	}
+	opt = opt.complete()
 	root, errs := parse(name, src)
 	if errs != nil && root.pos == (pos{}) {
 		return nil, errs.sorted() // there is no tree to look at
 	}
-	c := &checker{file: name, opt: opt, guard: NewGuard(opt), errs: errs, said: map[said]bool{}, read: map[string]readPreset{}}
+	c := newChecker(name, opt, errs)
 	list := c.document(root)
+	if len(c.errs) == 0 && opt.Policy != nil {
+		c.ceiling(opt.Policy, list)
+	}
 	if len(c.errs) > 0 {
 		return nil, c.errs.sorted()
 	}
@@ -70,7 +67,28 @@ func Load(name string, src []byte, opt Options) (*Plan, error) {
 	plan := fill(name, list, opt)
 	sort.SliceStable(c.warnings, func(i, j int) bool { return c.warnings[i].Line < c.warnings[j].Line })
 	plan.Warnings = c.warnings
+	if opt.Policy != nil {
+		plan.Policy = &PolicyRef{Path: opt.Policy.file, SHA256: opt.Policy.sum}
+	}
 	return plan, nil
+}
+
+// complete fills in the system's own for what is nil.
+func (o Options) complete() Options {
+	if o.Stat == nil {
+		o.Stat = os.Stat
+	}
+	if o.EvalSymlinks == nil {
+		o.EvalSymlinks = filepath.EvalSymlinks
+	}
+	if o.HostEnv == nil {
+		o.HostEnv = func(string) (string, bool) { return "", false }
+	}
+	return o
+}
+
+func newChecker(file string, opt Options, errs Errors) *checker {
+	return &checker{file: file, opt: opt, guard: NewGuard(opt), errs: errs, said: map[said]bool{}, read: map[string]readPreset{}}
 }
 
 // checker collects what is wrong.
@@ -82,6 +100,8 @@ type checker struct {
 	said  map[said]bool
 	asked int // how often meant looked
 	read  map[string]readPreset
+	// stepsAt is where the list of steps stands.
+	stepsAt pos
 	// warnings do not keep a file from being run.
 	warnings []Warning
 }
@@ -171,6 +191,7 @@ func (c *checker) document(root value) []*step {
 		c.add(steps.val.pos, "too many steps", fmt.Sprint(len(steps.val.items)), fmt.Sprintf("at most %d", maxSteps))
 		return nil
 	}
+	c.stepsAt = steps.key.pos
 	list := make([]*step, 0, len(steps.val.items))
 	for i, item := range steps.val.items {
 		if item.kind != mapKind {

@@ -30,10 +30,19 @@ type FileError struct {
 	Text         string   // the offending text, as it is in the file; untrusted
 	Allowed      string   // what may stand there instead
 	Hints        []string // what to do next, each its own line
+	// Policy is the line of a policy that this goes beyond; nil if it is none.
+	Policy *PolicyLine
+}
+
+// PolicyLine is what a policy says, and where.
+type PolicyLine struct {
+	File         string
+	Line, Column int
+	Says         string // in our words
 }
 
 // Error is "file:line:column: what (text; what is allowed there)", followed by
-// a line for each hint. Whatever stood in the file is quoted, and each line is
+// the line of the policy, if it is one of those, and a line for each hint. Whatever stood in the file is quoted, and each line is
 // inert as a whole too: what is harmless in two parts may not be in one.
 func (e *FileError) Error() string {
 	first := fmt.Sprintf("%s:%d:%d: %s", inert(e.File), e.Line, e.Column, e.What)
@@ -49,6 +58,9 @@ func (e *FileError) Error() string {
 		first += " (" + strings.Join(more, "; ") + ")"
 	}
 	lines := []string{gha.Inert(first)}
+	if p := e.Policy; p != nil {
+		lines = append(lines, gha.Inert(fmt.Sprintf("  %s:%d:%d: %s", inert(p.File), p.Line, p.Column, p.Says)))
+	}
 	for _, h := range e.Hints {
 		lines = append(lines, "  hint: "+gha.Inert(h))
 	}

@@ -86,6 +86,16 @@ func (v value) shown() string {
 // see two different files: a second document, duplicate keys, tags, anchors,
 // aliases, merge keys, tabs between tokens, characters that are invisible.
 func parse(name string, src []byte) (root value, errs Errors) {
+	return parseAs(form{"a steps file", "version, defaults, steps", []string{"write what steps share under defaults"}}, name, src)
+}
+
+// form is what a file is meant to be, for what errors say of it.
+type form struct {
+	kind, holds string
+	share       []string // what to do instead of repeating a value by reference
+}
+
+func parseAs(is form, name string, src []byte) (root value, errs Errors) {
 	at := func(p pos, what, text, allowed string, hints ...string) {
 		errs = append(errs, &FileError{File: name, Line: p.line, Column: p.col, What: what, Text: text, Allowed: allowed, Hints: hints})
 	}
@@ -103,12 +113,12 @@ func parse(name string, src []byte) (root value, errs Errors) {
 	doc, second, err := decode(bytes.NewReader(src))
 	switch {
 	case errors.Is(err, io.EOF):
-		at(pos{1, 1}, "the file holds nothing", "", "version, defaults, steps")
+		at(pos{1, 1}, "the file holds nothing", "", is.holds)
 		return value{}, errs
 	case err != nil:
 		return value{}, Errors{syntaxError(name, src, lines, err)}
 	}
-	c := converter{at: at, lines: lines}
+	c := converter{at: at, lines: lines, is: is}
 	root = c.value(doc, 0)
 	if second != nil {
 		p := pos{max(second.Line, 1), max(second.Column, 1)}
@@ -144,6 +154,7 @@ type converter struct {
 	at    func(p pos, what, text, allowed string, hints ...string)
 	lines []string
 	last  cursor
+	is    form
 }
 
 func (c *converter) value(n *yaml.Node, depth int) value {
@@ -163,14 +174,12 @@ func (c *converter) value(n *yaml.Node, depth int) value {
 	case tab:
 		c.at(v.pos, "a tab before this value", n.Value, "spaces")
 	case n.Kind == yaml.AliasNode:
-		c.at(v.pos, "aliases are not part of a steps file", "*"+n.Value, "the value itself",
-			"write what steps share under defaults")
+		c.at(v.pos, "aliases are not part of "+c.is.kind, "*"+n.Value, "the value itself", c.is.share...)
 		return v
 	case n.Anchor != "":
-		c.at(v.pos, "anchors are not part of a steps file", "&"+n.Anchor, "the value itself",
-			"write what steps share under defaults")
+		c.at(v.pos, "anchors are not part of "+c.is.kind, "&"+n.Anchor, "the value itself", c.is.share...)
 	case n.Style&yaml.TaggedStyle != 0 || first == '!':
-		c.at(v.pos, "tags are not part of a steps file", n.Tag, "a plain value, or one in quotes")
+		c.at(v.pos, "tags are not part of "+c.is.kind, n.Tag, "a plain value, or one in quotes")
 	}
 
 	switch n.Kind {
@@ -203,8 +212,7 @@ func (c *converter) pairs(v *value, n *yaml.Node, depth int) {
 			c.value(val, depth+1)
 			continue
 		case n.Content[i].Tag == "!!merge":
-			c.at(k.pos, "merge keys are not part of a steps file", k.text, "the keys themselves",
-				"write what steps share under defaults")
+			c.at(k.pos, "merge keys are not part of "+c.is.kind, k.text, "the keys themselves", c.is.share...)
 			c.value(val, depth+1)
 			continue
 		}

@@ -32,7 +32,7 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 		Network: s.Network, EgressAllow: own([]egress.Entry(s.EgressAllow)), EgressPresets: s.presets, EgressDeny: own(s.EgressDeny), EgressMode: s.EgressMode,
 		EgressMaxBytes: s.EgressMaxBytes, ExpectDenied: own(s.ExpectDenied), Needs: own(s.Needs), ContinueOnErr: s.ContinueOnError,
 		Tolerate: own(s.Tolerate), Expect: Expect(s.Expect), MaxOutput: s.MaxOutputBytes, TrackFiles: s.TrackFiles,
-		AllowChanges: own(s.AllowChanges), OnFailure: s.OnFailure,
+		AllowChanges: own(s.AllowChanges), OnFailure: s.OnFailure, Retries: s.Retries,
 		CapDrop: own(s.CapDrop), Profile: s.SecurityProfile, Mounts: own(s.Mounts), Line: s.at.line, Keys: s.keyAt,
 	}
 	if p.EgressMode == "" {
@@ -50,6 +50,7 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 	if s.rootDir != "" && s.Image != "host" {
 		p.Root = box.Root{Kind: box.RootDir, Dir: s.rootDir}
 	}
+	p.SHA256 = s.digest()
 	for _, name := range p.PassEnv {
 		if _, ok := hostEnv(name); !ok {
 			p.PassEnvUnset = append(p.PassEnvUnset, name)

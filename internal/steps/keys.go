@@ -13,6 +13,9 @@ const (
 	maxOutput                = 16 << 30
 	minDiskMb, maxDiskMb     = 1, 1 << 20 // 1 TiB
 
+	// maxRetries is small: what fails six times is not a network that hiccups.
+	maxRetries = 5
+
 	maxSteps = 10_000
 	maxName  = 256
 	// maxString is what the kernel lets through execve as one argument or one
@@ -82,6 +85,7 @@ type step struct {
 	AllowChanges    []string        `json:"allowChanges,omitempty"`
 	OnFailure       string          `json:"onFailure,omitempty"`
 	ContinueOnError bool            `json:"continueOnError,omitempty"`
+	Retries         int64           `json:"retries,omitempty"`
 	Tolerate        []box.FaultType `json:"tolerate,omitempty"`
 	Expect          expectation     `json:"expect,omitempty"`
 
@@ -211,6 +215,8 @@ var stepKeys = []key{
 		doc: "What becomes of a failed step's writes to the workspace: discard or keep. Default: discard."},
 	{name: "continueOnError", built: true, def: false, read: readContinueOnError,
 		doc: "A failure of the step is reported and does not close the gate. Steps that need it are skipped all the same. Default: false."},
+	{name: "retries", built: true, def: 0, min: 0, max: maxRetries, read: readRetries,
+		doc: "How often the step may be run again where what went wrong is not the code's: the box could not be started, or it exited other than with 0 and requests it was allowed had failed upstream. Never after a denial, a violation or any other fault. Each try has a new box and sees the workspace as it was. Default: 0."},
 	{name: "tolerate", built: true, def: []any{}, words: faultWords(), read: readTolerate,
 		doc: "Fault types that do not fail the step: the exit code decides. Default: none."},
 	{name: "expect", built: true, def: map[string]any{"exitCode": 0}, read: readExpect,

@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 	zero := 0
 	got := mustLoad(t, "steps:\n- run: make\n", testOptions(t)).Steps[0]
 	want := PlanStep{
-		ID: "step-1", Name: "step-1", Language: "sh", Script: "make", Image: "host", Env: []EnvVar{}, PassEnv: []string{},
+		ID: "step-1", Name: "step-1", Language: "sh", Script: "make", SHA256: "d05aa2a15fb3c40efeeb03bec445393f00074484cf01c8fb2da90ca6695a5531", Image: "host", Env: []EnvVar{}, PassEnv: []string{},
 		Workdir: "/workspace", MemoryMb: 512, Pids: 256, TimeoutS: 30, RequireLimits: true, EgressAllow: []egress.Entry{}, EgressDeny: []string{}, EgressMode: "enforce", ExpectDenied: []string{},
 		Needs: []string{}, Tolerate: []box.FaultType{}, Expect: Expect{ExitCode: &zero}, MaxOutput: 64 << 20, TrackFiles: true,
 		DiskMb: 1024, AllowChanges: []string{"**"}, OnFailure: "discard",

@@ -11,6 +11,8 @@ import (
 type Plan struct {
 	File  string     `json:"file"`
 	Steps []PlanStep `json:"steps"`
+	// Policy is the ceiling the file was held to; nil if there was none.
+	Policy *PolicyRef `json:"policy,omitempty"`
 	// Warnings are what a reader of the file should know.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
@@ -23,7 +25,8 @@ type PlanStep struct {
 	Language string   `json:"language,omitempty"` // empty for command
 	Script   string   `json:"script,omitempty"`
 	Command  []string `json:"command,omitempty"`
-	Image    string   `json:"image"` // as written
+	SHA256   string   `json:"sha256"` // of what it runs, as a policy names it
+	Image    string   `json:"image"`  // as written
 	Root     box.Root `json:"-"`
 	Env      []EnvVar `json:"env"` // in the order of the file
 	PassEnv  []string `json:"passEnv"`
@@ -47,6 +50,7 @@ type PlanStep struct {
 	Needs          []string        `json:"needs"`
 	AllowChanges   []string        `json:"allowChanges"` // globs; none: nothing may change
 	OnFailure      string          `json:"onFailure"`    // OnFailureDiscard or OnFailureKeep
+	Retries        int64           `json:"retries"`
 	ContinueOnErr  bool            `json:"continueOnError"`
 	Tolerate       []box.FaultType `json:"tolerate"`
 	Expect         Expect          `json:"expect"`

@@ -22,6 +22,9 @@ const maxScriptLines = 40
 func (p *Plan) WriteText(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "plan of %s: %s\n", inert(p.File), count(len(p.Steps), "step"))
+	if p.Policy != nil {
+		fmt.Fprintf(out, "within the policy %s, sha256 %s\n", inert(p.Policy.Path), p.Policy.SHA256)
+	}
 	if p.needsLater() {
 		fmt.Fprintf(out, "because of needs, the order is: %s\n", inertAll(idsOf(order(p.Steps)), ", "))
 	}
@@ -70,6 +73,7 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 		row("script", p.Language)
 		row("", scriptLines(p.Script)...)
 	}
+	row("sha256", p.SHA256)
 	row("image", inert(p.Image)+p.imageDir())
 	row("workdir", inert(p.Workdir))
 	row("needs", orNone(inertAll(p.Needs, ", ")))
@@ -96,6 +100,9 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 	row("output", "up to "+size(p.MaxOutput)+" each of stdout and stderr")
 	row("changes", p.changes()...)
 	row("if failed", map[bool]string{true: "its writes to the workspace are kept", false: "its writes to the workspace are discarded"}[p.OnFailure == OnFailureKeep])
+	if p.Retries > 0 {
+		row("retries", fmt.Sprintf("up to %d, only where what went wrong is not the code's", p.Retries))
+	}
 	row("files", map[bool]string{true: "changes are listed", false: "changes are not listed"}[p.TrackFiles])
 	row("passes if", p.passes())
 }

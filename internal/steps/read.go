@@ -370,6 +370,7 @@ func readRequireLimits(c *checker, k key, v value, s *step) { s.RequireLimits = 
 func readNetwork(c *checker, k key, v value, s *step)       { s.Network = c.flag(k, v) }
 func readMaxOutput(c *checker, k key, v value, s *step)     { s.MaxOutputBytes = c.whole(k, v) }
 func readTrackFiles(c *checker, k key, v value, s *step)    { s.TrackFiles = c.flag(k, v) }
+func readRetries(c *checker, k key, v value, s *step)       { s.Retries = c.whole(k, v) }
 func readContinueOnError(c *checker, k key, v value, s *step) {
 	s.ContinueOnError = c.flag(k, v)
 }

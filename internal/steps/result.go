@@ -33,6 +33,8 @@ type Result struct {
 	Steps   []StepResult `json:"steps"`
 	// Refusal is why nothing ran, with the command that would help.
 	Refusal *Refusal `json:"refusal,omitempty"`
+	// Policy is the ceiling that the steps file was held to.
+	Policy *PolicyRef `json:"policy,omitempty"`
 	// Notes are things said once per run, such as why this engine.
 	Notes []string `json:"notes,omitempty"`
 	// File is the steps file, from the root of the checkout where there is one;
@@ -124,6 +126,12 @@ type StepResult struct {
 	Reason string `json:"reason,omitempty"`
 	// Excused: continueOnError kept a failure from closing the gate.
 	Excused bool `json:"excused,omitempty"`
+	// Attempts is how often the step was run, where it may be run again. What is
+	// told of it is told of the last time, but for requests, which are those of
+	// all, and notes, which say how the others ended.
+	Attempts int `json:"attempts,omitempty"`
+	// Flaky: it passed, and not the first time.
+	Flaky bool `json:"flaky,omitempty"`
 	// Expected is what the step file expects, where it is not exit code 0.
 	Expected *Expect `json:"expected,omitempty"`
 	// Tail is the end of the step's output for the summary; untrusted text,

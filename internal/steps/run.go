@@ -125,7 +125,7 @@ func (r *Runner) all(ctx context.Context, list []PlanStep, done map[string]*Step
 				r.Tree.Prepare(*n)
 			}
 			go func() {
-				r.step(ctx, *s, sr)
+				r.tries(ctx, *s, sr, begun)
 				ended <- sr
 			}()
 		}
@@ -259,21 +259,22 @@ func (r *Runner) begin(s PlanStep, begun time.Time) *StepResult {
 	return sr
 }
 
-// step runs one step and fills in its result.
-func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult) {
+// step runs one step once and fills in its result. Where more tries are left it
+// says whether this one should be followed by another; then nothing of it is kept.
+func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool) (retry bool) {
 	v, err := r.Tree.view(ctx, s)
 	if err != nil && ctx.Err() != nil {
 		notBegun(sr)
-		return
+		return false
 	}
 	if err != nil {
 		noVerdict(sr, fmt.Errorf("give the step a workspace of its own: %w", err))
-		return
+		return false
 	}
 	if why := r.recheck(s); why != "" {
 		v.drop()
 		judge(sr, s, box.Evidence{StartupFailure: why})
-		return
+		return more && ctx.Err() == nil && again(sr)
 	}
 	out, way, err := r.box(ctx, s, sr, v)
 	// Whatever went wrong, what was measured is told.
@@ -301,7 +302,15 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult) {
 		}
 		sr.Reason += "; " + unlisted
 	}
+	if more && ctx.Err() == nil && again(sr) {
+		if sr.WorkspaceBy = v.how(); w.changes > 0 {
+			sr.Workspace = "discarded"
+		}
+		v.drop()
+		return true
+	}
 	r.conclude(ctx, v, s, sr, w)
+	return false
 }
 
 func notBegun(sr *StepResult) *StepResult {

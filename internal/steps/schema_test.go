@@ -236,6 +236,7 @@ func TestSchemaIsWhatTheTypesSay(t *testing.T) {
 	}{
 		{"steps.schema.json", stepsFileSchema(t), Schema()},
 		{"report.schema.json", reportFileSchema(t), ReportSchema()},
+		{"policy.schema.json", policyFileSchema(t), PolicySchema()},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
 			if *update {
