@@ -252,12 +252,17 @@ func TestExamplesUnderAct(t *testing.T) {
 	boxtest.Boxes(t)
 	act := needAct(t)
 
-	t.Run("a pull request passes by the steps of its base", func(t *testing.T) {
+	// A policy of the base, and one that the change brings and nobody asks.
+	const policy = "network: false\nmemoryMb: 512\nrequired: [{id: tests, run: sh ./run-tests.sh}]"
+	const steps, own = ".github/untrusted-steps.yml", ".github/untrusted-steps-policy.yml"
+
+	t.Run("a pull request passes by steps within the policy of its base", func(t *testing.T) {
 		j := workflow{name: "pull-request.yml", event: "pull_request", payload: pull, sources: map[string]map[string]string{
-			"the-base": {".github/untrusted-steps.yml": "steps: [{id: tests, run: sh ./run-tests.sh}]"},
+			"the-base": {own: policy, steps: "steps: [{id: tests, run: exit 1}]"},
 			"the-change": {
-				"run-tests.sh":                "echo '::set-output name=verdict::forged'; echo '::error::forged'; touch made",
-				".github/untrusted-steps.yml": "steps: [{id: own-rules, run: 'true', network: true}]",
+				"run-tests.sh": "echo '::set-output name=verdict::forged'; echo '::error::forged'; touch made",
+				steps:          "steps: [{id: tests, run: sh ./run-tests.sh}, {id: more, run: 'true'}]",
+				own:            "diskMb: 1",
 			},
 		}}.run(t, act)
 		j.check(t, "success", map[string]string{
@@ -267,10 +272,36 @@ func TestExamplesUnderAct(t *testing.T) {
 			t.Errorf("a step has set an output:\n%s", j.log)
 		}
 	})
+	t.Run("a pull request that gives itself more than the policy of its base allows runs nothing", func(t *testing.T) {
+		j := workflow{name: "pull-request.yml", event: "pull_request", payload: pull, shipped: true, sources: map[string]map[string]string{
+			"the-base": {own: policy},
+			"the-change": {
+				steps: "steps:\n- {id: own-rules, run: echo they ran, network: true}\n",
+				own:   "network: true",
+			},
+		}}.run(t, act)
+		if j.gate != "failure" || j.result != "failure" || len(j.summaries) > 0 || strings.Contains(j.log, "own-rules | they ran") {
+			t.Errorf("gate %q, job %q, summaries %q", j.gate, j.result, j.summaries)
+		}
+		for _, want := range []string{
+			"change/.github/untrusted-steps.yml:2:52: network: true is more than the policy allows", "base/.github/untrusted-steps-policy.yml:1:10: the policy: network is false",
+			`the step "tests" is not there, which the policy requires`,
+		} {
+			if !strings.Contains(j.log, want) {
+				t.Errorf("the log does not have %q", want)
+			}
+		}
+		if t.Failed() {
+			t.Log(j.log)
+		}
+	})
 	t.Run("a pull request that fails closes the gate", func(t *testing.T) {
 		j := workflow{name: "pull-request.yml", event: "pull_request", payload: pull, shipped: true, sources: map[string]map[string]string{
-			"the-base":   {".github/untrusted-steps.yml": "steps: [{id: tests, run: sh ./run-tests.sh}, {id: escapes, command: [unshare, --user, 'true']}]"},
-			"the-change": {"run-tests.sh": "echo '::set-output name=verdict::pass'; exit 3"},
+			"the-base": {own: policy},
+			"the-change": {
+				"run-tests.sh": "echo '::set-output name=verdict::pass'; exit 3",
+				steps:          "steps: [{id: tests, run: sh ./run-tests.sh}, {id: escapes, command: [unshare, --user, 'true']}]",
+			},
 		}}.run(t, act)
 		j.check(t, "failure", map[string]string{
 			"verdict": "fail", "faults": "escapes:escape_blocked", "failed-steps": "tests,escapes", "changed-files": "0",

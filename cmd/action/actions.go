@@ -23,6 +23,7 @@ func (a *app) fromInputs() int {
 	}
 	o := options{
 		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1,
+		policy: in.Policy, allowEvents: in.AllowEvents,
 	}
 	if in.File == "-" {
 		return a.wrong("inputs: file: an action has no standard input to read")

@@ -192,7 +192,7 @@ func TestKeysAgree(t *testing.T) {
 var formatKeys = strings.Fields(`
 	id name run command code language image setup env passEnv workdir memoryMb pids cpus timeoutS requireLimits diskMb
 	network egressAllow egressDeny egressMode egressMaxBytes expectDenied mounts tmpfs capDrop profiles apparmor securityProfile
-	enforceLimits maxOutputBytes trackFiles depsReadonly needs allowChanges onFailure continueOnError tolerate expect`)
+	enforceLimits maxOutputBytes trackFiles depsReadonly needs allowChanges onFailure continueOnError retries tolerate expect`)
 
 // schemaKeys are the keys of a step in the published schema.
 func schemaKeys(t *testing.T) []string {
@@ -454,4 +454,36 @@ func indented(text string) []string {
 		}
 	}
 	return out
+}
+
+// TestPolicyIsDocumented: docs/policy.md has every key of the schema, and the
+// example is a policy.
+func TestPolicyIsDocumented(t *testing.T) {
+	var s struct {
+		Properties map[string]any `json:"properties"`
+	}
+	if err := json.Unmarshal(steps.PolicySchema(), &s); err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(document(t, "docs/policy.md"), "<!-- policy keys -->")
+	if !ok {
+		t.Fatal("docs/policy.md has no table of keys")
+	}
+	same(t, "keys of the schema and of docs/policy.md", slices.Collect(maps.Keys(s.Properties)), column(t, rest, "key"))
+
+	a := &app{getenv: func(string) string { return "" }, lookupEnv: func(string) (string, bool) { return "", false }}
+	opt := a.loadOptions(&options{file: "f.yml", workspace: t.TempDir()})
+	var err error
+	if opt.Policy, err = steps.LoadPolicy("examples/policy.yml", []byte(document(t, "examples/policy.yml")), opt); err != nil {
+		t.Fatal(err)
+	}
+	for src, within := range map[string]bool{
+		"steps: [{id: tests, run: npm test, egressAllow: ['github.com:443']}]": true,
+		"steps: [{id: tests, run: npm test, network: true}]":                   false,
+		"steps: [{id: tests, run: 'true'}]":                                    false,
+	} {
+		if _, err := steps.Load("f.yml", []byte(src), opt); (err == nil) != within {
+			t.Errorf("%s: %v", src, err)
+		}
+	}
 }

@@ -54,6 +54,10 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager, runner *steps.Run
 		if r.opt.engine != "auto" && r.opt.engine != c.name {
 			continue
 		}
+		if why := r.opt.notAllowed(c.name); why != "" {
+			passed = append(passed, c.name+", because "+why)
+			continue
+		}
 		e, closeIt, err := c.open(ctx, r)
 		if err != nil {
 			fixes = append(fixes, c.get...)

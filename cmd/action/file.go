@@ -29,7 +29,12 @@ type options struct {
 	kernSHA256 string
 	tell       checks.Want // what a pull request is told
 	token      string      // for that; a secret
-	source     []byte      // what was read, once it was
+	policy     string      // the file of a ceiling; "" is none
+	// allowEvents names privileged events to run for all the same.
+	allowEvents string
+	source      []byte        // what was read, once it was
+	ceiling     *steps.Policy // the policy, once it was read
+	warnings    []string      // for the report: they were said
 }
 
 // flags reads the flags of a verb. They may stand before and after the file.
@@ -65,6 +70,7 @@ func planFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.workspace, "workspace", "", "")
 	fs.StringVar(&o.only, "only", "", "")
 	fs.BoolVar(&o.json, "json", false, "")
+	fs.StringVar(&o.policy, "policy", "", "")
 }
 
 func runFlags(fs *flag.FlagSet, o *options) {
@@ -74,7 +80,8 @@ func runFlags(fs *flag.FlagSet, o *options) {
 	fs.IntVar(&o.jobs, "jobs", 1, "")
 	fs.BoolVar(&o.onlyReport, "only-report", false, "")
 	fs.StringVar(&o.kernSHA256, "kern-sha256", "", "")
-	for _, name := range []string{"shard", "policy", "host-setup"} {
+	fs.StringVar(&o.allowEvents, "allow-events", "", "")
+	for _, name := range []string{"shard", "host-setup"} {
 		fs.Func(name, "", func(string) error { return errors.New("not built yet") })
 	}
 }
@@ -120,10 +127,16 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	if o.only != "" && len(lo.Only) == 0 {
 		return nil, a.wrong("--only %q names no step", o.only), false
 	}
+	if code, ok := a.loadPolicy(o, &lo); !ok {
+		return nil, code, false
+	}
 	p, err = steps.Load(name, src, lo)
 	if err != nil {
 		fmt.Fprintln(a.stderr, strings.TrimRight(err.Error(), "\n"))
 		return nil, exitUsage, false
+	}
+	if code, ok := a.engineAllowed(o); !ok {
+		return nil, code, false
 	}
 	for _, w := range p.Warnings {
 		fmt.Fprintln(a.stderr, w.In(p.File))
@@ -142,17 +155,21 @@ func (a *app) read(o *options) (name string, src []byte, err error) {
 		src, err = io.ReadAll(io.LimitReader(a.stdin, readAtMost))
 		return "stdin", src, err
 	}
-	f, err := os.Open(o.file)
+	src, err = readFile(o.file)
+	return o.file, src, err
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
 	defer f.Close()
 	// A pipe or a device would be read for ever.
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return "", nil, fmt.Errorf("%s is not a regular file", o.file)
+		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
-	src, err = io.ReadAll(io.LimitReader(f, readAtMost))
-	return o.file, src, err
+	return io.ReadAll(io.LimitReader(f, readAtMost))
 }
 
 func (a *app) loadOptions(o *options) steps.Options {
@@ -176,7 +193,10 @@ func (a *app) loadOptions(o *options) steps.Options {
 }
 
 func (a *app) check(args []string) int {
-	o, code, ok := a.flags("check", args, func(fs *flag.FlagSet, o *options) { fs.StringVar(&o.workspace, "workspace", "", "") })
+	o, code, ok := a.flags("check", args, func(fs *flag.FlagSet, o *options) {
+		fs.StringVar(&o.workspace, "workspace", "", "")
+		fs.StringVar(&o.policy, "policy", "", "")
+	})
 	if !ok {
 		return code
 	}
@@ -224,6 +244,8 @@ func (a *app) schema(args []string) int {
 		return a.print(string(steps.Schema()))
 	case len(args) == 1 && args[0] == "report":
 		return a.print(string(steps.ReportSchema()))
+	case len(args) == 1 && args[0] == "policy":
+		return a.print(string(steps.PolicySchema()))
 	}
-	return a.misused("schema takes nothing, or the word report")
+	return a.misused("schema takes nothing, or one of the words report and policy")
 }

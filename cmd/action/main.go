@@ -57,7 +57,7 @@ func verbs() []verb {
 		{"check", "FILE", "say what is wrong with a file; nothing runs", (*app).check},
 		{"plan", "[flags] FILE", "show what would run, every default filled in", (*app).plan},
 		{"report", "FILE --format F", "write a report.json again: F is json, summary, table, junit or sarif", (*app).report},
-		{"schema", "[report]", "print the JSON Schema of the steps file, or of report.json", (*app).schema},
+		{"schema", "[report|policy]", "print the JSON Schema of the steps file, of report.json or of a policy", (*app).schema},
 		{"snapshot", "FILE.tar.gz", "pack the workspace, without what is secret in it", (*app).snapshot},
 		{"restore", "FILE.tar.gz", "put a snapshot back; one with links or paths that leave is refused", (*app).restore},
 		{"kern", "install|path", "fetch and verify the kern binary, or say which one is used", (*app).kern},
@@ -146,10 +146,12 @@ Flags of run and plan (they may stand after FILE; --workspace also of snapshot a
   --out DIR           where the report goes, outside the workspace (default: a new temporary folder)
   --engine NAME       auto, kern or native (default: auto)
   --jobs N            steps at a time (default: 1)
+  --policy FILE       refuse a steps file that asks for more than this file allows (also of check)
   --only ID,...       run these steps only
   --only-report       run everything, and leave the workspace as it is
   --json              report on stdout, log on stderr (plan: the plan as JSON)
   --kern-sha256 HEX   accept the kern binary of that sum; the report says so
+  --allow-events E,.. run for pull_request_target, workflow_run or issue_comment all the same
 
 Exit status of run:
   0 no step closes the gate     1 a step failed or was skipped    2 the file or the flags are wrong

@@ -42,6 +42,9 @@ func (a *app) runFile(o *options) int {
 	if code, ok := a.possible(o); !ok {
 		return code
 	}
+	if code, ok := a.eventAllowed(o); !ok {
+		return code
+	}
 	p, code, ok := a.load(o)
 	if !ok {
 		return code
@@ -49,6 +52,7 @@ func (a *app) runFile(o *options) int {
 	if why := a.tokenInBox(o, p); why != "" {
 		return a.wrong("%s", why)
 	}
+	a.warnOfToken(o)
 	// From here on a report is written, whatever happens.
 	if code, ok := a.prepareOut(o); !ok {
 		return code
@@ -184,7 +188,11 @@ func (r *run) do() int {
 		Actions: r.actions, Terminal: isTerminal(logTo) && !r.actions, Width: func() int { return widthOf(logTo) },
 		Now: time.Now, Masker: r.masker,
 	})
-	r.result = &steps.Result{Schema: 1, Verdict: steps.VerdictError, Tool: steps.Tool{Name: toolName, Version: toolVersion()}, Host: r.host(), Steps: []steps.StepResult{}, File: r.annotated()}
+	r.result = &steps.Result{Schema: 1, Verdict: steps.VerdictError, Tool: steps.Tool{Name: toolName, Version: toolVersion()}, Host: r.host(), Policy: r.plan.Policy, Steps: []steps.StepResult{}, File: r.annotated()}
+	r.result.Notes = append(r.result.Notes, r.opt.warnings...)
+	if r.opt.ceiling != nil {
+		r.result.Notes = append(r.result.Notes, notRun(r.opt.ceiling, r.plan)...)
+	}
 
 	switch refusal := r.runSteps(ctx); {
 	case refusal == nil:
@@ -282,6 +290,10 @@ func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
 	}
 	for _, n := range notes {
 		r.log.Say(n)
+	}
+	if list := t.Persisted(); len(list) > 0 {
+		notes = append(notes, persisted(list))
+		fmt.Fprintf(r.stderr, "untrusted-steps: warning: %s\n", gha.Inert(persisted(list)))
 	}
 	r.result.Notes = append(r.result.Notes, notes...)
 	return t, nil

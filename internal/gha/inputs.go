@@ -14,6 +14,9 @@ type Inputs struct {
 	Engine    string
 	Jobs      string
 	Out       string
+	Policy    string // a ceiling over what the steps may ask for
+	// AllowEvents names events that are refused unless they are in it.
+	AllowEvents string
 
 	// What a pull request is told, and with which token. The token is a secret.
 	CheckRun     string
@@ -48,6 +51,7 @@ func (e Env) Inputs() (Inputs, error) {
 		Engine:    get("engine"),
 		Jobs:      get("jobs"),
 		Out:       get("out"),
+		Policy:    get("policy"), AllowEvents: get("allow-events"),
 
 		CheckRun:     get("check-run"),
 		CheckName:    get("check-name"),

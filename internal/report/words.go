@@ -39,6 +39,9 @@ func verdictLine(r *steps.Result) string {
 	if len(excused) > 0 {
 		tail = fmt.Sprintf("; %d excused by continueOnError: %s", len(excused), some(excused))
 	}
+	if flaky := ids(func(s *steps.StepResult) bool { return s.Flaky }); len(flaky) > 0 {
+		tail += fmt.Sprintf("; %d flaky, not passed at the first try: %s", len(flaky), some(flaky))
+	}
 	switch r.Verdict {
 	case steps.VerdictPass:
 		return fmt.Sprintf("pass: %s%s", count(n-len(excused), "step passed", "steps passed"), tail)
@@ -102,6 +105,8 @@ func note(s *steps.StepResult) string {
 	switch {
 	case s.Excused:
 		return "excused"
+	case s.Flaky:
+		return fmt.Sprintf("flaky, try %d", s.Attempts)
 	case s.Expected != nil && s.Status == steps.StatusPassed:
 		return "expected"
 	}

@@ -34,6 +34,7 @@ type Tree struct {
 	owner     owner
 	home      string
 	mask      scrub.Mask
+	persisted []string // configurations of git with the credentials of a checkout
 	maskDir   string   // "" if nothing is hidden
 	mounts    []string // what of it is a mount of its own, relative to it
 	bottom    string   // the workspace, or what stands for it where it must stay as it is
@@ -106,6 +107,7 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 		return t, notes, fmt.Errorf("find the secrets in the workspace: %w", err)
 	}
 	notes = append(notes, t.mask.Notes...)
+	t.persisted = t.mask.Checkout
 	if err := t.writeMask(); err != nil {
 		return t, notes, err
 	}
@@ -122,6 +124,10 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	}
 	return t, notes, err
 }
+
+// Persisted are the configurations of git, below the workspace, in which a
+// checkout had left its credentials when the run began. No step sees them.
+func (t *Tree) Persisted() []string { return t.persisted }
 
 // Close takes away all that is not committed. A commit that could not be
 // completed stays for the next run.

@@ -420,6 +420,9 @@ func (f *finder) file(fd int, path, name string, kind int, st unix.Stat_t) error
 	f.second(path, st)
 	f.mask.Files = append(f.mask.Files, File{Path: path, Mode: st.Mode & 0o7777, Modified: modified(st), Text: out.text, kind: kind})
 	f.mask.Notes = append(f.mask.Notes, noteOf(path, out.gone))
+	if kind == kindGit && out.byCheckout() {
+		f.mask.Checkout = append(f.mask.Checkout, path)
+	}
 	return nil
 }
 

@@ -18,6 +18,14 @@ type scrubbed struct {
 
 func (s *scrubbed) changed() bool { return len(s.gone) > 0 }
 
+// byCheckout says whether what is gone is how actions/checkout persists the
+// credentials it fetched with: a header for requests, or since its version 6 a
+// file beside the job's own that is included.
+func (s *scrubbed) byCheckout() bool {
+	return slices.ContainsFunc(s.gone, func(g string) bool { return strings.HasSuffix(strings.ToLower(g), ".extraheader") }) ||
+		slices.ContainsFunc(s.files, func(f string) bool { return strings.Contains(f, "git-credentials-") })
+}
+
 // edit replaces the bytes from..to.
 type edit struct {
 	from, to int

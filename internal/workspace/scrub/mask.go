@@ -22,6 +22,9 @@ type Mask struct {
 	// Notes say what is not in the box, for people. They name files and keys and
 	// never say what was there. Bytes that could act on a terminal are escaped.
 	Notes []string
+	// Checkout are configurations of git in which a checkout left the credentials
+	// it fetched with. Find says it; nothing later does.
+	Checkout []string
 
 	folders []folderLook // every folder above a path of the mask, parents first
 }
@@ -130,6 +133,7 @@ func (m *Mask) settle() {
 	slices.SortFunc(m.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	m.Files = slices.CompactFunc(m.Files, func(a, b File) bool { return a.Path == b.Path })
 	m.Files = slices.DeleteFunc(m.Files, func(f File) bool { return under(m.Hidden, f.Path) })
+	sort.Strings(m.Checkout)
 	sort.Strings(m.Notes)
 	m.Notes = slices.Compact(m.Notes)
 	if n := len(m.Notes) - maxNotes; n > 0 {

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// loadPolicy reads the policy that a steps file is to be held to. ok is false
+// when code is the exit status.
+func (a *app) loadPolicy(o *options, lo *steps.Options) (code int, ok bool) {
+	if o.policy == "" {
+		return 0, true
+	}
+	src, err := readFile(o.policy)
+	if err != nil {
+		return a.wrong("--policy: %v", err), false
+	}
+	o.ceiling, err = steps.LoadPolicy(o.policy, src, *lo)
+	if err != nil {
+		fmt.Fprintln(a.stderr, strings.TrimRight(err.Error(), "\n"))
+		return exitUsage, false
+	}
+	lo.Policy = o.ceiling
+	if inWorkspace(o.policy, o.workspace) {
+		a.warn(o, fmt.Sprintf("the policy %s lies in the workspace, so whoever changed that may have written it; "+
+			"read it from the base branch into another folder, as examples/workflows/pull-request.yml does", o.policy))
+	}
+	return 0, true
+}
+
+// inWorkspace says whether a file lies in the workspace, by its name or by where
+// that leads to.
+func inWorkspace(file, workspace string) bool {
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return true // unknown is not safe
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(abs))
+	if err != nil {
+		return true
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	return err != nil || within(real, workspace) || within(filepath.Join(dir, filepath.Base(abs)), workspace)
+}
+
+// warn says something now and in the report.
+func (a *app) warn(o *options, text string) {
+	fmt.Fprintf(a.stderr, "untrusted-steps: warning: %s\n", gha.Inert(text))
+	o.warnings = append(o.warnings, text)
+}
+
+// notAllowed is why a policy lets no box be built by an engine; "" if it does.
+func (o *options) notAllowed(engine string) string {
+	if o.ceiling == nil {
+		return ""
+	}
+	list, line := o.ceiling.Engines()
+	if len(list) == 0 || slices.Contains(list, engine) {
+		return ""
+	}
+	return fmt.Sprintf("the policy allows %s (%s:%d:%d)", strings.Join(list, ", "), line.File, line.Line, line.Column)
+}
+
+// engineAllowed refuses an engine that was asked for by name and that the policy
+// does not have. auto leaves the choice, and takes no other.
+func (a *app) engineAllowed(o *options) (code int, ok bool) {
+	if o.engine == "auto" {
+		return 0, true
+	}
+	if why := o.notAllowed(o.engine); why != "" {
+		return a.wrong("--engine %s: %s", o.engine, gha.Inert(why)), false
+	}
+	return 0, true
+}
+
+// notRun are notes about steps that a policy requires and that were not asked
+// for. It is the caller's choice, and the report must not look complete.
+func notRun(p *steps.Policy, plan *steps.Plan) (notes []string) {
+	for _, id := range p.Required() {
+		if !slices.ContainsFunc(plan.Steps, func(s steps.PlanStep) bool { return s.ID == id }) {
+			notes = append(notes, fmt.Sprintf("the policy requires the step %s, which --only leaves out of this run", id))
+		}
+	}
+	return notes
+}
