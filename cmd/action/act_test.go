@@ -284,7 +284,7 @@ func TestExamplesUnderAct(t *testing.T) {
 			t.Errorf("gate %q, job %q, summaries %q", j.gate, j.result, j.summaries)
 		}
 		for _, want := range []string{
-			"change/.github/untrusted-steps.yml:2:52: network: true is more than the policy allows", "base/.github/untrusted-steps-policy.yml:1:10: the policy: network is false",
+			"change/.github/untrusted-steps.yml:2:48: network: true is more than the policy allows", "base/.github/untrusted-steps-policy.yml:1:10: the policy: network is false",
 			`the step "tests" is not there, which the policy requires`,
 		} {
 			if !strings.Contains(j.log, want) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -77,5 +78,22 @@ func TestNamesAreWholeWhereAnyWidthWillDo(t *testing.T) {
 	r := result(steps.VerdictPass, s)
 	if got := render(t, Formats[2], r); !strings.Contains(got, s.ID+" ("+s.Name+")") {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestAStepThatPassedOnlyLaterIsMarkedInTableSummaryAndVerdict(t *testing.T) {
+	zero := 0
+	r := &steps.Result{Verdict: steps.VerdictPass, Steps: []steps.StepResult{
+		{ID: "steady", Status: steps.StatusPassed, ExitCode: &zero, Attempts: 1},
+		{ID: "shaky", Status: steps.StatusPassed, ExitCode: &zero, Attempts: 3, Flaky: true},
+	}}
+	var table, summary strings.Builder
+	if err := errors.Join(WriteTable(&table, r, 0), WriteSummary(&summary, r, SummaryBudget)); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{table.String(), summary.String()} {
+		if strings.Count(text, "passed (flaky, try 3)") != 1 || !strings.Contains(text, "1 flaky, not passed at the first try: shaky") {
+			t.Error(text)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/policy"
 )
@@ -231,5 +230,5 @@ func expected(e expectation) string {
 	if e.ExitCode != nil {
 		return fmt.Sprintf("exitCode: %d", *e.ExitCode)
 	}
-	return "fault: " + string(box.FaultType(e.Fault))
+	return "fault: " + string(e.Fault)
 }
