@@ -35,6 +35,9 @@ type Options struct {
 	// Only names the ids to run; empty is all. What the chosen steps need of
 	// the others is dropped: who asks for one step gets one step.
 	Only []string
+	// Part is the part of the plan to keep; Of 0 is all of it. It is taken of all
+	// steps of the file, whatever Only says.
+	Part Part
 	// HostPreset reads a preset that stands for what a package client of this
 	// machine is set up for. nil refuses those presets by name.
 	HostPreset func(name string) (egress.Preset, error)
@@ -46,7 +49,8 @@ type Options struct {
 }
 
 // Load reads a steps file, checks all of it and fills in every default. The
-// error, if there is one, is of type Errors and holds everything that is wrong.
+// error, if there is one, is of type Errors and holds everything that is wrong
+// with the file.
 func Load(name string, src []byte, opt Options) (*Plan, error) {
 	opt = opt.complete()
 	root, errs := parse(name, src)
@@ -64,7 +68,10 @@ func Load(name string, src []byte, opt Options) (*Plan, error) {
 	for _, s := range list {
 		s.presets = c.named(s)
 	}
-	plan := fill(name, list, opt)
+	plan, err := fill(name, list, opt)
+	if err != nil {
+		return nil, err
+	}
 	sort.SliceStable(c.warnings, func(i, j int) bool { return c.warnings[i].Line < c.warnings[j].Line })
 	plan.Warnings = c.warnings
 	if opt.Policy != nil {

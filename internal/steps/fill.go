@@ -9,8 +9,20 @@ import (
 )
 
 // fill makes the plan of steps that were checked: every default has its value.
-func fill(name string, list []*step, opt Options) *Plan {
+func fill(name string, list []*step, opt Options) (*Plan, error) {
 	plan := &Plan{File: name, Steps: []PlanStep{}}
+	parts := map[string]int{}
+	if opt.Part.Of > 0 {
+		// Of the whole file, so that who asks for some steps of a part gets them
+		// where they would have run.
+		all := make([]PlanStep, len(list))
+		for i, s := range list {
+			all[i] = PlanStep{ID: s.ID, Needs: s.Needs}
+		}
+		for i, n := range splitPlan(all, opt.Part.Of, opt.Part.Durations) {
+			parts[all[i].ID] = n
+		}
+	}
 	for _, s := range list {
 		if len(opt.Only) > 0 && !slices.Contains(opt.Only, s.ID) {
 			continue
@@ -21,7 +33,10 @@ func fill(name string, list []*step, opt Options) *Plan {
 		}
 		plan.Steps = append(plan.Steps, p)
 	}
-	return plan
+	if opt.Part.Of > 0 {
+		return plan, plan.keep(opt.Part, parts)
+	}
+	return plan, nil
 }
 
 func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
@@ -33,7 +48,7 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 		EgressMaxBytes: s.EgressMaxBytes, ExpectDenied: own(s.ExpectDenied), Needs: own(s.Needs), ContinueOnErr: s.ContinueOnError,
 		Tolerate: own(s.Tolerate), Expect: Expect(s.Expect), MaxOutput: s.MaxOutputBytes, TrackFiles: s.TrackFiles,
 		AllowChanges: own(s.AllowChanges), OnFailure: s.OnFailure, Retries: s.Retries,
-		CapDrop: own(s.CapDrop), Profile: s.SecurityProfile, Mounts: own(s.Mounts), Line: s.at.line, Keys: s.keyAt,
+		CapDrop: own(s.CapDrop), Profile: s.SecurityProfile, Mounts: own(s.Mounts), MountedAs: s.mountedAs, Line: s.at.line, Keys: s.keyAt,
 	}
 	if p.EgressMode == "" {
 		p.EgressMode = ModeEnforce

@@ -111,9 +111,9 @@ func ended(v box.Verdict) string {
 	return "the step has no exit code"
 }
 
-// verdict is the run's, from its steps: the first of cancelled, error, fail
+// VerdictOf is the run's, from its steps: the first of cancelled, error, fail
 // that applies.
-func verdict(steps []StepResult) string {
+func VerdictOf(steps []StepResult) string {
 	out := VerdictPass
 	for _, s := range steps {
 		if s.Status == StatusCancelled {

@@ -124,7 +124,7 @@ func TestJudgeKeepsWhatWasSeen(t *testing.T) {
 func TestNewStepResult(t *testing.T) {
 	t.Run("a result that nobody judged never passes", func(t *testing.T) {
 		sr := newStepResult(PlanStep{}, box.Info{})
-		if sr.Status != StatusError || verdict([]StepResult{*sr}) != VerdictError {
+		if sr.Status != StatusError || VerdictOf([]StepResult{*sr}) != VerdictError {
 			t.Errorf("%s", sr.Status)
 		}
 	})
@@ -179,7 +179,7 @@ func TestVerdictOfARun(t *testing.T) {
 		{"no status is an error, even if excused", []r{{Excused: true}}, VerdictError},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
-			if got := verdict(tc.steps); got != tc.want {
+			if got := VerdictOf(tc.steps); got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 		})
@@ -267,7 +267,7 @@ func TestMask(t *testing.T) {
 				judge(plain, s, e)
 				judge(masked, s, e)
 				mask(gha.NewMasker(word), masked)
-				if masked.Status != plain.Status || masked.Workspace != plain.Workspace || verdict([]StepResult{*masked}) != verdict([]StepResult{*plain}) {
+				if masked.Status != plain.Status || masked.Workspace != plain.Workspace || VerdictOf([]StepResult{*masked}) != VerdictOf([]StepResult{*plain}) {
 					t.Errorf("%s became %s", plain.Status, masked.Status)
 				}
 				if plain.Fault != nil && masked.Fault.Type != plain.Fault.Type {

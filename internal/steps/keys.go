@@ -89,12 +89,13 @@ type step struct {
 	Tolerate        []box.FaultType `json:"tolerate,omitempty"`
 	Expect          expectation     `json:"expect,omitempty"`
 
-	rootDir string           // real path, for rootfs:
-	presets []EgressPreset   // that its rules name
-	at      pos              // of the step
-	keyAt   []KeyPlace       // where the step's own keys stand
-	written map[string]value // what is in force for a key, in the step or in defaults
-	own     map[string]value // what the step itself wrote
+	rootDir   string            // real path, for rootfs:
+	mountedAs map[string]string // sources of mounts as written, by target
+	presets   []EgressPreset    // that its rules name
+	at        pos               // of the step
+	keyAt     []KeyPlace        // where the step's own keys stand
+	written   map[string]value  // what is in force for a key, in the step or in defaults
+	own       map[string]value  // what the step itself wrote
 	// bad keys had something wrong: what follows from them together with other
 	// keys is then not worth saying.
 	bad map[string]bool

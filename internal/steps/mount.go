@@ -43,7 +43,7 @@ func coverable(target string) string {
 }
 
 func readMounts(c *checker, k key, v value, s *step) {
-	s.Mounts = nil
+	s.Mounts, s.mountedAs = nil, map[string]string{}
 	if v.kind != mapKind {
 		c.mistyped(k.name, v, k.allowed())
 		return
@@ -70,6 +70,7 @@ func readMounts(c *checker, k key, v value, s *step) {
 			continue
 		}
 		s.Mounts = append(s.Mounts, m)
+		s.mountedAs[m.Target] = p.key.text
 	}
 	// What is mounted first would be hidden by a mount above it.
 	slices.SortStableFunc(s.Mounts, func(a, b box.Mount) int { return comparePaths(a.Target, b.Target) })

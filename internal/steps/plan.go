@@ -15,6 +15,9 @@ type Plan struct {
 	Policy *PolicyRef `json:"policy,omitempty"`
 	// Warnings are what a reader of the file should know.
 	Warnings []Warning `json:"warnings,omitempty"`
+	// Shard says which part this is of a plan that was split. Steps are then only
+	// those of the part, and may be none.
+	Shard *Shard `json:"shard,omitempty"`
 }
 
 // PlanStep is one step, ready to run. The values of passEnv are not in it:
@@ -61,8 +64,10 @@ type PlanStep struct {
 	Tmpfs          []box.Tmpfs     `json:"tmpfs"`    // with the default /tmp
 	ShmBytes       int64           `json:"shmBytes"` // of /dev/shm
 	Mounts         []box.Mount     `json:"mounts"`   // sources are real paths
-	Line           int             `json:"-"`        // of the step in the file
-	Keys           []KeyPlace      `json:"-"`        // where its own keys stand
+	// MountedAs are the sources of mounts as written, by target.
+	MountedAs map[string]string `json:"-"`
+	Line      int               `json:"-"` // of the step in the file
+	Keys      []KeyPlace        `json:"-"` // where its own keys stand
 }
 
 // EnvVar is one variable of a step's environment.

@@ -25,6 +25,9 @@ func (p *Plan) WriteText(w io.Writer) error {
 	if p.Policy != nil {
 		fmt.Fprintf(out, "within the policy %s, sha256 %s\n", inert(p.Policy.Path), p.Policy.SHA256)
 	}
+	if s := p.Shard; s != nil {
+		fmt.Fprintf(out, "shard %d of %d: %d of %s\n", s.Index, s.Of, len(s.Steps), count(len(s.All), "step"))
+	}
 	if p.needsLater() {
 		fmt.Fprintf(out, "because of needs, the order is: %s\n", inertAll(idsOf(order(p.Steps)), ", "))
 	}

@@ -39,10 +39,45 @@ type Result struct {
 	Notes []string `json:"notes,omitempty"`
 	// File is the steps file, from the root of the checkout where there is one;
 	// empty if the steps came from elsewhere. It is for reports that point at it.
-	File      string `json:"file,omitempty"`
-	StartedAt string `json:"startedAt,omitempty"` // RFC 3339, UTC
+	File string `json:"file,omitempty"`
+	// Shard is which part of a plan this run was of, where that was split.
+	Shard *Shard `json:"shard,omitempty"`
+	// Merged is there in a report that was made of those of shards.
+	Merged    *Merged `json:"merged,omitempty"`
+	StartedAt string  `json:"startedAt,omitempty"` // RFC 3339, UTC
 	// DurationMs is the wall-clock time of the whole run.
 	DurationMs int64 `json:"durationMs"`
+}
+
+// Shard is a part of a plan that was split over several runs.
+type Shard struct {
+	Index int `json:"index"` // from 1
+	Of    int `json:"of"`
+	// Plan is the SHA-256 of the whole plan in a form that is the same on every
+	// machine.
+	Plan  string   `json:"plan"`
+	Steps []string `json:"steps"` // ids of this part, in the order of the list
+	All   []string `json:"all"`   // ids of all parts
+}
+
+// Merged is what a report was made of.
+type Merged struct {
+	Of     int           `json:"of"`
+	Plan   string        `json:"plan"`
+	Shards []MergedShard `json:"shards"` // those that are in it
+	// Problems are sentences in our own words: what is missing, there twice or of
+	// another plan. With any of them the verdict is not pass.
+	Problems []string `json:"problems"`
+}
+
+// MergedShard is one run of those that a report was made of.
+type MergedShard struct {
+	Index      int    `json:"index"`
+	Verdict    string `json:"verdict" jsonschema:"enum=pass,enum=fail,enum=refused,enum=error,enum=cancelled"`
+	Steps      int    `json:"steps"`
+	Host       Host   `json:"host"`
+	StartedAt  string `json:"startedAt,omitempty"`
+	DurationMs int64  `json:"durationMs"`
 }
 
 // Tool names the program that wrote the report.
@@ -93,7 +128,9 @@ type StepResult struct {
 	// StartedMs is when the step began, since the run began.
 	StartedMs int64 `json:"startedMs"`
 	// Line is where the step stands in the steps file; 0 is unknown.
-	Line    int            `json:"line,omitempty"`
+	Line int `json:"line,omitempty"`
+	// Shard is where the step ran, in a report that was made of several.
+	Shard   int            `json:"shard,omitempty"`
 	Stdout  Output         `json:"stdout"`
 	Stderr  Output         `json:"stderr"`
 	Limits  Limits         `json:"limits"`

@@ -82,7 +82,7 @@ func (r *Runner) Run(ctx context.Context, p *Plan, res *Result) {
 	}
 	r.Log.Progress(len(p.Steps), len(p.Steps), "")
 	res.DurationMs = r.Now().Sub(begun).Milliseconds()
-	res.Verdict = verdict(res.Steps)
+	res.Verdict = VerdictOf(res.Steps)
 	if ctx.Err() != nil { // however far the steps had come
 		res.Verdict = VerdictCancelled
 	}
