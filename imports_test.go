@@ -57,7 +57,8 @@ var mayImport = map[string]string{
 	"internal/report/html": "gha steps",
 	// What a pull request is told of a run.
 	"internal/gha/checks": "gha report steps",
-	"cmd/action":          "box boxinit egress gha gha/checks idmap kern limits native registry report rootfs steps workspace workspace/archive workspace/scrub",
+	"cmd/action":          "box boxinit egress gha gha/checks idmap kern limits native registry report rootfs shard steps workspace workspace/archive workspace/scrub",
+	"internal/shard":      "box gha steps",
 	"test/egress":         "",
 	"test/workspace":      "",
 	"internal/bench":      "",

@@ -38,8 +38,8 @@ if [ ! -x "$bin" ]; then
   bin=$dir/untrusted-steps
 fi
 
-# A job that brings a kern of its own needs no other.
-if [ -z "${KERN_BIN:-}" ] && { [ "$engine" = kern ] || [ "$engine" = auto ]; }; then
+# A job that brings a kern of its own needs no other, and a merge runs nothing.
+if [ -z "${KERN_BIN:-}${UNTRUSTED_STEPS_MERGE:-}" ] && { [ "$engine" = kern ] || [ "$engine" = auto ]; }; then
   if ! "$bin" kern install >&2; then
     if [ "$engine" = kern ]; then
       echo "untrusted-steps: engine kern was asked for and kern cannot be installed" >&2

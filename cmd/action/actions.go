@@ -48,6 +48,13 @@ func (a *app) fromInputs() int {
 		return a.wrong("inputs: token: %v", err)
 	}
 	o.token = in.Token
+	o.shard, o.durations = in.Shard, in.Durations
+	if in.Merge != "" {
+		if o.shard != "" || o.durations != "" {
+			return a.wrong("inputs: merge and shard: a merge runs nothing")
+		}
+		return a.mergeInput(&o, in.Merge)
+	}
 	return a.runFile(&o)
 }
 
@@ -76,12 +83,16 @@ func (r *run) decorate() {
 func (r *run) annotations() []gha.Annotation {
 	var out []gha.Annotation
 	if ref := r.result.Refusal; ref != nil {
-		out = append(out, gha.Annotation{Kind: gha.Error, Rank: 1000, Title: "refused: nothing ran", Message: ref.Cause})
+		title := "refused: nothing ran"
+		if r.result.Merged != nil {
+			title = "refused: a shard ran nothing"
+		}
+		out = append(out, gha.Annotation{Kind: gha.Error, Rank: 1000, Title: title, Message: ref.Cause})
 	}
-	file := r.annotated()
-	lines := map[string]int{}
-	for _, s := range r.plan.Steps {
-		lines[s.ID] = s.Line
+	if m := r.result.Merged; m != nil {
+		for _, p := range m.Problems {
+			out = append(out, gha.Annotation{Kind: gha.Error, Rank: 600, Title: "shards", Message: p})
+		}
 	}
 	for _, s := range r.result.Steps {
 		a := gha.Annotation{Kind: gha.Error, Title: s.ID + " " + s.Status, Message: s.Reason, Rank: 100}
@@ -101,8 +112,8 @@ func (r *run) annotations() []gha.Annotation {
 		if s.Excused {
 			a.Kind = gha.Warning
 		}
-		if file != "" {
-			a.File, a.Line = file, lines[s.ID]
+		if file := r.result.File; file != "" {
+			a.File, a.Line = file, s.Line
 		}
 		out = append(out, a)
 	}

@@ -35,29 +35,17 @@ type options struct {
 	source      []byte        // what was read, once it was
 	ceiling     *steps.Policy // the policy, once it was read
 	warnings    []string      // for the report: they were said
+	shard       string        // i/n
+	durations   string        // a report.json
+	part        steps.Part
 }
 
-// flags reads the flags of a verb. They may stand before and after the file.
-// ok is false when code is the exit status.
+// flags reads the flags of a verb and its one file. They may stand before and
+// after it. ok is false when code is the exit status.
 func (a *app) flags(verb string, args []string, define func(*flag.FlagSet, *options)) (opt options, code int, ok bool) {
-	fs := flag.NewFlagSet(verb, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	opt = options{engine: "auto", jobs: 1}
-	define(fs, &opt)
-	var files []string
-	for {
-		if err := fs.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				return opt, a.help(nil), false
-			}
-			return opt, a.misused("%s: %v", verb, err), false
-		}
-		rest := fs.Args()
-		if len(rest) == 0 {
-			break
-		}
-		files = append(files, rest[0])
-		args = rest[1:]
+	opt, files, code, ok := a.flagsAndFiles(verb, args, define)
+	if !ok {
+		return opt, code, false
 	}
 	if len(files) != 1 {
 		return opt, a.misused("%s takes one FILE, not %d", verb, len(files)), false
@@ -66,11 +54,34 @@ func (a *app) flags(verb string, args []string, define func(*flag.FlagSet, *opti
 	return opt, 0, true
 }
 
+func (a *app) flagsAndFiles(verb string, args []string, define func(*flag.FlagSet, *options)) (opt options, files []string, code int, ok bool) {
+	fs := flag.NewFlagSet(verb, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	opt = options{engine: "auto", jobs: 1}
+	define(fs, &opt)
+	for {
+		if err := fs.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				return opt, nil, a.help(nil), false
+			}
+			return opt, nil, a.misused("%s: %v", verb, err), false
+		}
+		rest := fs.Args()
+		if len(rest) == 0 {
+			return opt, files, 0, true
+		}
+		files = append(files, rest[0])
+		args = rest[1:]
+	}
+}
+
 func planFlags(fs *flag.FlagSet, o *options) {
 	fs.StringVar(&o.workspace, "workspace", "", "")
 	fs.StringVar(&o.only, "only", "", "")
 	fs.BoolVar(&o.json, "json", false, "")
 	fs.StringVar(&o.policy, "policy", "", "")
+	fs.StringVar(&o.shard, "shard", "", "")
+	fs.StringVar(&o.durations, "durations", "", "")
 }
 
 func runFlags(fs *flag.FlagSet, o *options) {
@@ -81,7 +92,7 @@ func runFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.onlyReport, "only-report", false, "")
 	fs.StringVar(&o.kernSHA256, "kern-sha256", "", "")
 	fs.StringVar(&o.allowEvents, "allow-events", "", "")
-	for _, name := range []string{"shard", "host-setup"} {
+	for _, name := range []string{"host-setup"} {
 		fs.Func(name, "", func(string) error { return errors.New("not built yet") })
 	}
 }
@@ -118,6 +129,9 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	if code, ok := a.workspace(o); !ok {
 		return nil, code, false
 	}
+	if code, ok := a.part(o); !ok {
+		return nil, code, false
+	}
 	name, src, err := a.read(o)
 	if err != nil {
 		return nil, a.wrong("%v", err), false
@@ -142,6 +156,33 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 		fmt.Fprintln(a.stderr, w.In(p.File))
 	}
 	return p, 0, true
+}
+
+// part reads which part of the plan is asked for. ok is false when code is the
+// exit status.
+func (a *app) part(o *options) (code int, ok bool) {
+	if o.shard == "" {
+		if o.durations != "" {
+			return a.wrong("--durations splits a plan into shards; --shard i/n says which of them to run"), false
+		}
+		return 0, true
+	}
+	part, err := steps.ParsePart(o.shard)
+	if err != nil {
+		return a.wrong("--shard: %v", err), false
+	}
+	if o.durations != "" {
+		if o.durations == "-" && o.file == "-" {
+			return a.wrong("--durations -: the standard input is the steps file"), false
+		}
+		earlier, err := a.readReport(o.durations)
+		if err != nil {
+			return a.wrong("--durations %s: %v", gha.Inert(o.durations), err), false
+		}
+		part.Durations = steps.DurationsOf(earlier)
+	}
+	o.part = part
+	return 0, true
 }
 
 // readAtMost is one byte too many, so that Load sees that there are too many.
@@ -175,7 +216,7 @@ func readFile(name string) ([]byte, error) {
 func (a *app) loadOptions(o *options) steps.Options {
 	lo := steps.Options{
 		Workspace: o.workspace, Home: a.getenv("HOME"), HostEnv: a.lookupEnv, XDG: map[string]string{},
-		BareList: o.file == "",
+		BareList: o.file == "", Part: o.part,
 	}
 	cwd, err := os.Getwd()
 	if err == nil && a.environ != nil {

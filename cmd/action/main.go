@@ -58,6 +58,7 @@ func verbs() []verb {
 		{"plan", "[flags] FILE", "show what would run, every default filled in", (*app).plan},
 		{"report", "FILE --format F", "write a report.json again: F is json, summary, table, junit or sarif", (*app).report},
 		{"schema", "[report|policy]", "print the JSON Schema of the steps file, of report.json or of a policy", (*app).schema},
+		{"merge", "--out D REPORT...", "make one report and verdict of those of all shards", (*app).merge},
 		{"snapshot", "FILE.tar.gz", "pack the workspace, without what is secret in it", (*app).snapshot},
 		{"restore", "FILE.tar.gz", "put a snapshot back; one with links or paths that leave is refused", (*app).restore},
 		{"kern", "install|path", "fetch and verify the kern binary, or say which one is used", (*app).kern},
@@ -68,7 +69,7 @@ func verbs() []verb {
 
 // later are verbs of the design that are not built yet. They are refused by
 // name: to answer with anything else would be to pretend.
-var later = map[string]bool{"doctor": true, "merge": true, "pin": true, "mcp": true}
+var later = map[string]bool{"doctor": true, "pin": true, "mcp": true}
 
 func (a *app) main(args []string) int {
 	if len(args) == 0 {
@@ -148,12 +149,19 @@ Flags of run and plan (they may stand after FILE; --workspace also of snapshot a
   --jobs N            steps at a time (default: 1)
   --policy FILE       refuse a steps file that asks for more than this file allows (also of check)
   --only ID,...       run these steps only
+  --shard I/N         run part I of N, and leave the others to other machines
+  --durations FILE    split by the times of this report.json, the same for every shard
   --only-report       run everything, and leave the workspace as it is
   --json              report on stdout, log on stderr (plan: the plan as JSON)
   --kern-sha256 HEX   accept the kern binary of that sum; the report says so
   --allow-events E,.. run for pull_request_target, workflow_run or issue_comment all the same
 
-Exit status of run:
+Flags of merge, whose REPORTs are report.json files or the folders they are in:
+  --out DIR           where the report goes
+  --file FILE         the steps file that all shards must be of (with its --only and --workspace)
+  --json              report on stdout, log on stderr
+
+Exit status of run and merge:
   0 no step closes the gate     1 a step failed or was skipped    2 the file or the flags are wrong
   3 this host cannot enforce it 4 no verdict for some step        130 cancelled
 report ends with 0 whatever the verdict was, and with 2 for a file that is no report.json.

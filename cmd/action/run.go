@@ -188,12 +188,16 @@ func (r *run) do() int {
 		Actions: r.actions, Terminal: isTerminal(logTo) && !r.actions, Width: func() int { return widthOf(logTo) },
 		Now: time.Now, Masker: r.masker,
 	})
-	r.result = &steps.Result{Schema: 1, Verdict: steps.VerdictError, Tool: steps.Tool{Name: toolName, Version: toolVersion()}, Host: r.host(), Policy: r.plan.Policy, Steps: []steps.StepResult{}, File: r.annotated()}
+	r.result = &steps.Result{Schema: 1, Verdict: steps.VerdictError, Tool: steps.Tool{Name: toolName, Version: toolVersion()}, Host: r.host(), Policy: r.plan.Policy, Steps: []steps.StepResult{}, File: r.annotated(), Shard: r.plan.Shard}
 	r.result.Notes = append(r.result.Notes, r.opt.warnings...)
 	if r.opt.ceiling != nil {
 		r.result.Notes = append(r.result.Notes, notRun(r.opt.ceiling, r.plan)...)
 	}
 
+	if len(r.plan.Steps) == 0 {
+		r.nothingToDo()
+		return r.finish(ctx)
+	}
 	switch refusal := r.runSteps(ctx); {
 	case refusal == nil:
 	case ctx.Err() != nil: // told to stop while finding out
@@ -203,6 +207,18 @@ func (r *run) do() int {
 		r.result.Refusal = refusal
 	}
 	return r.finish(ctx)
+}
+
+// nothingToDo is the run of a shard without steps: a plan may have fewer parts
+// that can be told apart than there are shards. It asks nothing of this host.
+func (r *run) nothingToDo() {
+	r.result.StartedAt = time.Now().UTC().Format(time.RFC3339)
+	r.result.Verdict = steps.VerdictOf(nil)
+	note := "there was nothing to do"
+	if s := r.plan.Shard; s != nil {
+		note = fmt.Sprintf("shard %d of %d has nothing to do: the steps are in the others", s.Index, s.Of)
+	}
+	r.result.Notes = append(r.result.Notes, note)
 }
 
 // secrets are the values that passEnv hands in, and the token that no box has.
@@ -441,7 +457,9 @@ func (r *run) host() steps.Host {
 // What cannot be written is said, and a verdict without its report is none.
 func (r *run) finish(ctx context.Context) int {
 	a, res := r.app, r.result
-	if res.Refusal != nil {
+	// Of several shards some may have run: the table says which did not, and why.
+	refused := res.Refusal != nil && res.Merged == nil
+	if refused {
 		a.refused(res.Refusal, r.stderr)
 	}
 	if err := report.WriteFolder(r.opt.out, res); err != nil {
@@ -449,12 +467,14 @@ func (r *run) finish(ctx context.Context) int {
 	} else {
 		r.written = true
 	}
-	r.propose()
+	if r.source != nil {
+		r.propose()
+	}
 	tableTo := a.stdout
 	if r.opt.json {
 		tableTo = a.stderr
 	}
-	if res.Refusal == nil { // a refusal is on stderr already
+	if !refused { // a refusal is on stderr already
 		var table strings.Builder
 		if err := report.WriteTable(&table, res, widthOf(tableTo)); err == nil {
 			r.log.Say(strings.TrimRight(table.String(), "\n"))

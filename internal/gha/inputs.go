@@ -24,6 +24,9 @@ type Inputs struct {
 	Comment      string
 	CommitStatus string
 	Token        string
+	Shard        string // i/n
+	Durations    string // a report.json
+	Merge        string // a folder of reports
 }
 
 // TokenVariables are where the token comes in. Whoever has read it removes them.
@@ -58,6 +61,9 @@ func (e Env) Inputs() (Inputs, error) {
 		Comment:      get("comment"),
 		CommitStatus: get("commit-status"),
 		Token:        get("token"),
+		Shard:        get("shard"),
+		Durations:    get("durations"),
+		Merge:        get("merge"),
 	}
 	// Not trimmed: the spaces before the first line of YAML are part of it.
 	for _, name := range []string{inputPrefix + "STEPS", "INPUT_STEPS"} {
@@ -69,7 +75,7 @@ func (e Env) Inputs() (Inputs, error) {
 	switch {
 	case in.File != "" && in.Steps != "":
 		return Inputs{}, errors.New("the inputs file and steps are both set; give one of them")
-	case in.File == "" && in.Steps == "":
+	case in.File == "" && in.Steps == "" && in.Merge == "":
 		return Inputs{}, errors.New("neither of the inputs file and steps is set; name a steps file in file, or write the list in steps")
 	}
 	return in, nil

@@ -31,21 +31,24 @@ const stepsDir = "steps"
 // followed: a link that has one of our names is removed itself.
 //
 // A folder inside the workspace is refused, however its name leads there: steps
-// could write to it, and would find their own logs among the changed files.
+// could write to it, and would find their own logs among the changed files. No
+// workspace is "": nothing runs.
 func PrepareFolder(dir, workspace string) (string, error) {
 	real, err := realPath(dir)
 	if err != nil {
 		return "", fmt.Errorf("report folder %s: %w", dir, err)
 	}
-	realWorkspace, err := filepath.EvalSymlinks(workspace)
-	if err == nil {
-		realWorkspace, err = filepath.Abs(realWorkspace)
-	}
-	if err != nil {
-		return "", fmt.Errorf("report folder %s: find the workspace: %w", dir, err)
-	}
-	if within(real, realWorkspace) {
-		return "", fmt.Errorf("report folder %s is inside the workspace %s, where steps write; give --out a folder outside of it", dir, workspace)
+	if workspace != "" {
+		realWorkspace, err := filepath.EvalSymlinks(workspace)
+		if err == nil {
+			realWorkspace, err = filepath.Abs(realWorkspace)
+		}
+		if err != nil {
+			return "", fmt.Errorf("report folder %s: find the workspace: %w", dir, err)
+		}
+		if within(real, realWorkspace) {
+			return "", fmt.Errorf("report folder %s is inside the workspace %s, where steps write; give --out a folder outside of it", dir, workspace)
+		}
 	}
 	if err := os.MkdirAll(real, 0o755); err != nil {
 		return "", fmt.Errorf("report folder: %w", err)

@@ -44,6 +44,7 @@ func WriteSummary(w io.Writer, r *steps.Result, budget int) error {
 	if r.Refusal != nil {
 		p.add(refusal(r.Refusal))
 	}
+	p.shards(r)
 	if l := limitations(r); len(l) > 0 {
 		p.add("**Not enforced or not seen:**\n\n" + block(l) + "\n")
 	}

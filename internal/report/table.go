@@ -41,6 +41,9 @@ func WriteTable(w io.Writer, r *steps.Result, width int) error {
 			t.line(gha.InertASCII(f)) // whole: it is there to be copied
 		}
 	}
+	for _, p := range problemList(r) {
+		t.wrapped("shards: ", p)
+	}
 	for _, n := range r.Notes {
 		t.wrapped("note: ", n)
 	}

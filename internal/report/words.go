@@ -44,9 +44,9 @@ func verdictLine(r *steps.Result) string {
 	}
 	switch r.Verdict {
 	case steps.VerdictPass:
-		return fmt.Sprintf("pass: %s%s", count(n-len(excused), "step passed", "steps passed"), tail)
+		return fmt.Sprintf("pass: %s%s%s", count(n-len(excused), "step passed", "steps passed"), inShards(r), tail)
 	case steps.VerdictFail:
-		var parts []string
+		parts := problems(r)
 		if failed := status(steps.StatusFailed); len(failed) > 0 {
 			parts = append(parts, fmt.Sprintf("%d of %s failed: %s", len(failed), count(n, "step", "steps"), some(failed)))
 		}
@@ -58,9 +58,15 @@ func verdictLine(r *steps.Result) string {
 		}
 		return "fail: " + strings.Join(parts, "; ") + tail
 	case steps.VerdictRefused:
+		if r.Merged != nil {
+			return "refused: " + refusedShards(r) + ", because the host cannot enforce what the steps ask"
+		}
 		return "refused: nothing ran, because this host cannot enforce what the steps ask"
 	case steps.VerdictError:
 		lost := status(steps.StatusError)
+		if len(lost) == 0 && r.Merged != nil {
+			return "error: no verdict of some shard" + tail
+		}
 		if len(lost) == 0 {
 			return "error: no verdict, because what the run did could not be written down" + tail
 		}

@@ -6,17 +6,20 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/lazy"
 )
 
 // MaxShards is how many parts a plan can be split into: as many as a workflow's
 // matrix can have jobs.
 const MaxShards = 256
+
+// MaxSteps is how many steps a file, and so a plan, can have.
+const MaxSteps = maxSteps
 
 // maxWeight bounds how long a step counts for, in milliseconds. Durations come
 // from a file, and their sum must not overflow.
@@ -33,7 +36,7 @@ type Part struct {
 // ParsePart reads "i/n".
 func ParsePart(text string) (Part, error) {
 	i, n, ok := strings.Cut(text, "/")
-	if !ok || !countShape(i) || !countShape(n) {
+	if !ok || !countShape().MatchString(i) || !countShape().MatchString(n) {
 		return Part{}, fmt.Errorf("%.40q is not of the form i/n, such as 1/3", text)
 	}
 	index, errIndex := strconv.Atoi(i)
@@ -48,10 +51,7 @@ func ParsePart(text string) (Part, error) {
 }
 
 // countShape is a number as anybody would write it.
-func countShape(s string) bool {
-	ok, err := regexp.MatchString(`^[1-9][0-9]*$`, s)
-	return err == nil && ok
-}
+var countShape = lazy.Regexp(`^[1-9][0-9]*$`)
 
 // DurationsOf gives how long the steps of an earlier run took. Those that did
 // not run say nothing.

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/report"
+	"github.com/untrusted-steps/untrusted-steps/internal/shard"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// maxReports bounds how many reports are merged: more than there can be shards,
+// so that one too many is still named as what it is.
+const maxReports = 2 * steps.MaxShards
+
+// merge makes one report, summary and verdict of those of shards.
+func (a *app) merge(args []string) int {
+	o, reports, code, ok := a.flagsAndFiles("merge", args, func(fs *flag.FlagSet, o *options) {
+		fs.StringVar(&o.out, "out", "", "")
+		fs.StringVar(&o.file, "file", "", "")
+		fs.StringVar(&o.workspace, "workspace", "", "")
+		fs.StringVar(&o.only, "only", "", "")
+		fs.BoolVar(&o.json, "json", false, "")
+	})
+	switch {
+	case !ok:
+		return code
+	case o.out == "":
+		return a.misused("merge: --out is missing: the folder for the report")
+	case len(reports) == 0:
+		return a.misused("merge takes the report.json or the report folder of every shard")
+	case o.file == "" && (o.only != "" || o.workspace != ""):
+		return a.misused("merge: --only and --workspace belong to the steps file that --file names")
+	}
+	return a.mergeReports(&o, reports)
+}
+
+// mergeInput is merge as the action's input asks for it: the reports are the
+// folders in one folder, as a download of artifacts leaves them.
+func (a *app) mergeInput(o *options, dir string) int {
+	if o.out == "" {
+		made, err := os.MkdirTemp("", "untrusted-steps-")
+		if err == nil {
+			err = os.Chmod(made, 0o755)
+		}
+		if err != nil {
+			return a.wrong("out: %v", err)
+		}
+		o.out = made
+	}
+	reports := []string{dir}
+	if _, err := os.Lstat(filepath.Join(dir, "report.json")); err != nil {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return a.wrong("inputs: merge: %v", err)
+		}
+		reports = nil
+		for _, e := range entries {
+			reports = append(reports, filepath.Join(dir, e.Name()))
+		}
+		if len(reports) == 0 {
+			return a.wrong("inputs: merge: %s has no report in it", gha.Inert(dir))
+		}
+	}
+	return a.mergeReports(o, reports)
+}
+
+func (a *app) mergeReports(o *options, names []string) int {
+	if len(names) > maxReports {
+		return a.wrong("merge: %d reports; there are at most %d shards", len(names), steps.MaxShards)
+	}
+	var want *shard.Plan
+	if o.file != "" || o.text != "" {
+		p, code, ok := a.load(o)
+		if !ok {
+			return code
+		}
+		sum, err := p.Sum()
+		if err != nil {
+			return a.wrong("merge: %v", err)
+		}
+		want = &shard.Plan{Sum: sum, IDs: p.IDs()}
+	}
+	sources, parts, err := openSources(names)
+	defer func() {
+		for _, s := range sources {
+			s.Close()
+		}
+	}()
+	if err != nil {
+		return a.wrong("merge: %v", err)
+	}
+	out, err := mergeFolder(o.out, sources)
+	if err != nil {
+		return a.wrong("--out: %v", err)
+	}
+	o.out = out
+	res, from := shard.Merge(parts, want, steps.Tool{Name: toolName, Version: toolVersion()})
+	code, err := exitPass, copyAll(out, sources, res, from)
+	if err != nil {
+		// What is half there could be taken for a report.
+		if _, again := mergeFolder(out, sources); again != nil {
+			err = errors.Join(err, again)
+		}
+		code = a.wrong("merge: %v", err)
+		var write *report.WriteError
+		if errors.As(err, &write) {
+			code = exitNoVerdict
+		}
+		return code
+	}
+	return a.finishMerge(o, res, want != nil)
+}
+
+// finishMerge writes and says what a run would of its result, and ends as one.
+func (a *app) finishMerge(o *options, res *steps.Result, want bool) int {
+	r := &run{app: a, opt: o, plan: &steps.Plan{}, actions: a.getenv("GITHUB_ACTIONS") == "true", result: res}
+	r.masker = gha.NewMasker(r.secrets()...)
+	r.stdout, r.stderr = gha.NewOutlet(a.stdout), gha.NewOutlet(a.stderr)
+	logTo, logBy := a.stdout, r.stdout
+	if o.json {
+		logTo, logBy = a.stderr, r.stderr
+	}
+	if want {
+		res.File = r.annotated() // and no word of a report about it
+	}
+	m := res.Merged
+	r.log = gha.NewLog(logBy, gha.LogOptions{
+		Banner:  fmt.Sprintf("%s %s: %d %s of %d", toolName, toolVersion(), len(m.Shards), noun(len(m.Shards), "shard", "shards"), m.Of),
+		Actions: r.actions, Terminal: isTerminal(logTo) && !r.actions, Width: func() int { return widthOf(logTo) },
+		Now: time.Now, Masker: r.masker,
+	})
+	return r.finish(context.Background())
+}
+
+// openSources reads the reports in the order of their names, so that the answer
+// does not depend on the one they were given in.
+func openSources(names []string) (sources []*report.Source, parts []shard.Part, err error) {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	room, records := int64(report.MaxFile), 0
+	for i, name := range names {
+		shown := gha.Inert(name)
+		if i > 0 && names[i-1] == name {
+			return sources, nil, fmt.Errorf("%s is given twice", shown)
+		}
+		s, err := report.OpenSource(name, room)
+		if err != nil {
+			return sources, nil, fmt.Errorf("%s: %w", shown, err)
+		}
+		sources = append(sources, s)
+		room -= s.Bytes
+		if records += held(s.Result); records > maxRecords {
+			return sources, nil, fmt.Errorf("%s: with it the reports have more than %d records", shown, maxRecords)
+		}
+		if err := shard.Check(s.Result); err != nil {
+			return sources, nil, fmt.Errorf("%s: %w", shown, err)
+		}
+		const most = 200
+		parts = append(parts, shard.Part{Name: shown[max(0, len(shown)-most):], Result: s.Result})
+	}
+	return sources, parts, nil
+}
+
+// maxRecords bounds what all reports together hold in memory.
+const maxRecords = 2_000_000
+
+func held(r *steps.Result) int {
+	n := len(r.Steps) + len(r.Notes) + len(r.Host.Proof)
+	if r.Shard != nil {
+		n += len(r.Shard.All) + len(r.Shard.Steps)
+	}
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.First)
+	}
+	return n
+}
+
+// mergeFolder makes the folder for the report ready. What is to be read must not
+// be what is replaced.
+func mergeFolder(dir string, sources []*report.Source) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range sources {
+		if real, err := filepath.EvalSymlinks(abs); err == nil && (real == s.Folder || within(s.Folder, filepath.Join(real, "steps"))) {
+			return "", fmt.Errorf("%s is where one of the reports is; name another folder", dir)
+		}
+		if within(abs, filepath.Join(s.Folder, "steps")) {
+			return "", fmt.Errorf("%s is inside one of the reports; name another folder", dir)
+		}
+	}
+	return report.PrepareFolder(abs, "")
+}
+
+// copyAll brings the logs and patches of the steps that are in the result.
+func copyAll(out string, sources []*report.Source, res *steps.Result, from []int) (err error) {
+	c, err := report.NewCopier(out)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := c.Close(); err == nil {
+			err = closed
+		}
+	}()
+	var without []string
+	used := map[int]bool{}
+	for i := range res.Steps {
+		s := &res.Steps[i]
+		if from[i] < 0 {
+			continue
+		}
+		used[from[i]] = true
+		lacks := false
+		for _, f := range shard.Files(s) {
+			if *f.Path == "" {
+				continue
+			}
+			found, err := c.File(sources[from[i]], *f.Path)
+			if err != nil {
+				return fmt.Errorf("step %s: %w", s.ID, err)
+			}
+			if !found {
+				*f.Path, lacks = "", true
+			}
+		}
+		if lacks {
+			without = append(without, s.ID)
+		}
+		s.Tail = c.Tail(s)
+	}
+	for n, s := range sources {
+		if used[n] {
+			if err := c.Requests(s); err != nil {
+				return err
+			}
+		}
+	}
+	if len(without) > 0 {
+		res.Notes = append(res.Notes, "not all logs and patches were beside the reports of "+strings.TrimSpace(list(without)))
+	}
+	return nil
+}

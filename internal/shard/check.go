@@ -1,0 +1,184 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/lazy"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// maxMs is the longest time that is believed: sums of it cannot overflow.
+const maxMs = int64(366 * 24 * time.Hour / time.Millisecond)
+
+// Words of a report that other parts of it, or other programs, go by.
+var (
+	verdicts   = []string{steps.VerdictPass, steps.VerdictFail, steps.VerdictRefused, steps.VerdictError, steps.VerdictCancelled}
+	statuses   = []string{steps.StatusPassed, steps.StatusFailed, steps.StatusSkipped, steps.StatusCancelled, steps.StatusError}
+	networks   = []string{"", "none", "allowlist", "host"}
+	modes      = []string{"", "enforce", "audit"}
+	workspaces = []string{"committed", "discarded", "kept", "unchanged"}
+	ways       = []string{"", "overlay", "copy"}
+	disks      = []string{"", "loop", "tmpfs", "sampler"}
+	changes    = []string{"created", "modified", "deleted", "mode", "retyped"}
+	types      = []string{"file", "dir", "symlink", "fifo", "socket", "device"}
+	outcomes   = []string{"allowed", "denied", "failed"}
+)
+
+// Check says what in a report is such that no run of ours has written it. Ids
+// name folders and are printed by workflows; words choose what a reader is
+// shown; paths are opened.
+func Check(r *steps.Result) error {
+	if !slices.Contains(verdicts, r.Verdict) {
+		return wrong("its verdict is %s", r.Verdict)
+	}
+	if r.DurationMs < 0 || r.DurationMs > maxMs {
+		return errors.New("its duration cannot be")
+	}
+	if len(r.Steps) > steps.MaxSteps {
+		return fmt.Errorf("it has more than %d steps", steps.MaxSteps)
+	}
+	if r.Shard != nil {
+		if err := checkShard(r.Shard); err != nil {
+			return err
+		}
+	}
+	seen, own := map[string]bool{}, map[string]bool{}
+	if r.Shard != nil {
+		for _, id := range r.Shard.Steps {
+			own[id] = true
+		}
+	}
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		if !isID(s.ID) {
+			return wrong("the id of a step is %s", s.ID)
+		}
+		if seen[s.ID] {
+			return fmt.Errorf("it has step %s twice", s.ID)
+		}
+		seen[s.ID] = true
+		if err := checkStep(s); err != nil {
+			return fmt.Errorf("step %s: %w", s.ID, err)
+		}
+		if r.Shard != nil && !own[s.ID] {
+			return fmt.Errorf("it has step %s, which is not one of its shard", s.ID)
+		}
+	}
+	return nil
+}
+
+func checkShard(s *steps.Shard) error {
+	switch {
+	case s.Of < 1 || s.Of > steps.MaxShards || s.Index < 1 || s.Index > s.Of:
+		return fmt.Errorf("it says to be shard %d of %d", s.Index, s.Of)
+	case !sumShape().MatchString(s.Plan):
+		return wrong("the sum of its plan is %s", s.Plan)
+	case len(s.All) > steps.MaxSteps:
+		return fmt.Errorf("its plan has more than %d steps", steps.MaxSteps)
+	}
+	all := map[string]bool{}
+	for _, id := range s.All {
+		if !isID(id) || all[id] {
+			return wrong("in the list of its plan, twice or no id, is %s", id)
+		}
+		all[id] = true
+	}
+	for _, id := range s.Steps {
+		if !all[id] {
+			return wrong("its shard has a step twice, or one that is not in the plan: %s", id)
+		}
+		all[id] = false
+	}
+	return nil
+}
+
+func checkStep(s *steps.StepResult) error {
+	for _, w := range []struct {
+		what, word string
+		allowed    []string
+	}{
+		{"status", s.Status, statuses},
+		{"network", s.Network, networks},
+		{"egressMode", s.EgressMode, modes},
+		{"workspace", s.Workspace, workspaces},
+		{"workspaceBy", s.WorkspaceBy, ways},
+		{"diskBy", s.Limits.DiskBy, disks},
+	} {
+		if !slices.Contains(w.allowed, w.word) {
+			return wrong("its "+w.what+" is %s", w.word)
+		}
+	}
+	if s.Excused && s.Status != steps.StatusFailed && s.Status != steps.StatusSkipped {
+		return fmt.Errorf("it is excused and %s", s.Status)
+	}
+	if s.Fault != nil {
+		if _, ok := box.Kind(s.Fault.Type); !ok {
+			return wrong("its fault is %s", string(s.Fault.Type))
+		}
+	}
+	for _, n := range []int64{s.DurationMs, s.StartupMs, s.StartedMs} {
+		if n < 0 || n > maxMs {
+			return errors.New("its times cannot be")
+		}
+	}
+	for _, n := range []int64{s.Stdout.Bytes, s.Stderr.Bytes, int64(s.FilesTotal), int64(s.Line), s.Usage.PeakMemoryBytes, s.Usage.CPUMs, s.Usage.PeakPids} {
+		if n < 0 {
+			return errors.New("it has a count below zero")
+		}
+	}
+	for _, p := range Files(s) {
+		if *p.Path != "" && *p.Path != p.want {
+			return wrong("a file of it is at %s, and not where a run writes it", *p.Path)
+		}
+	}
+	for _, f := range s.Files {
+		if !slices.Contains(changes, f.Change) || !slices.Contains(types, f.Type) {
+			return wrong("a file was %s", f.Change+" as "+f.Type)
+		}
+	}
+	for _, e := range s.Egress {
+		if !slices.Contains(outcomes, e.Verdict) {
+			return wrong("a request was %s", e.Verdict)
+		}
+	}
+	return nil
+}
+
+// File is a file of a step in the report folder.
+type File struct {
+	Path *string // in the result; empty: there is none
+	want string
+}
+
+// Files are those that a step's result names.
+func Files(s *steps.StepResult) []File {
+	at := func(name string) string { return path.Join("steps", s.ID, name) }
+	out := []File{{&s.Stdout.Path, at("stdout.log")}, {&s.Stderr.Path, at("stderr.log")}}
+	if s.Patch != nil {
+		out = append(out, File{&s.Patch.Path, at("changes.patch")})
+	}
+	return out
+}
+
+func isID(s string) bool { return idShape().MatchString(s) }
+
+var (
+	idShape  = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
+	sumShape = lazy.Regexp(`^[0-9a-f]{64}$`)
+)
+
+// wrong quotes a text of the report, a little of it and inert.
+func wrong(format, text string) error {
+	const most = 60
+	short := []rune(text)
+	if len(short) > most {
+		short = short[:most]
+	}
+	return fmt.Errorf(format, fmt.Sprintf("%q", gha.Inert(string(short))))
+}
