@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha/ghatest"
+	"github.com/untrusted-steps/untrusted-steps/internal/report"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// downloaded is a folder as a job finds it that has fetched the reports of two
+// shards, r1 and r2, beside what no report may lead to.
+type downloaded struct {
+	t   *testing.T
+	dir string
+}
+
+const noticed = "a file of the host"
+
+func download(t *testing.T) *downloaded {
+	t.Helper()
+	d := &downloaded{t, t.TempDir()}
+	d.write("host/secret", noticed)
+	d.put("r1", d.report(1, "a"))
+	d.put("r2", d.report(2, "b"))
+	return d
+}
+
+func (d *downloaded) report(index int, ids ...string) *steps.Result {
+	zero := 0
+	r := &steps.Result{Schema: 1, Verdict: "pass", Shard: &steps.Shard{Index: index, Of: 2, Plan: strings.Repeat("a", 64), Steps: ids, All: []string{"a", "b"}}}
+	for _, id := range ids {
+		r.Steps = append(r.Steps, steps.StepResult{
+			ID: id, Name: id, Status: "passed", ExitCode: &zero, Network: "none", EgressMode: "enforce", Workspace: "unchanged",
+			Stdout: steps.Output{Path: "steps/" + id + "/stdout.log"}, Stderr: steps.Output{Path: "steps/" + id + "/stderr.log"},
+		})
+	}
+	return r
+}
+
+func (d *downloaded) put(name string, r *steps.Result) {
+	d.t.Helper()
+	var b bytes.Buffer
+	if err := report.WriteJSON(&b, r); err != nil {
+		d.t.Fatal(err)
+	}
+	d.write(name+"/report.json", b.String())
+	d.write(name+"/egress.jsonl", `{"step":"`+name+`"}`+"\n")
+	for _, s := range r.Steps {
+		d.write(name+"/steps/"+s.ID+"/stdout.log", "out of "+s.ID+"\n")
+		d.write(name+"/steps/"+s.ID+"/stderr.log", "")
+	}
+}
+
+func (d *downloaded) write(name, text string) {
+	d.t.Helper()
+	path := filepath.Join(d.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// link puts a link in the place of whatever is there.
+func (d *downloaded) link(name, to string) {
+	d.t.Helper()
+	path := filepath.Join(d.dir, name)
+	if err := errors.Join(os.RemoveAll(path), os.Symlink(to, path)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// edit changes a report.json as text.
+func (d *downloaded) edit(name, old, new string) {
+	d.t.Helper()
+	b, err := os.ReadFile(filepath.Join(d.dir, name))
+	if err != nil || !strings.Contains(string(b), old) {
+		d.t.Fatalf("%s has no %q: %v", name, old, err)
+	}
+	d.write(name, strings.ReplaceAll(string(b), old, new))
+}
+
+// merge runs the verb over folders of dir, with its report in dir/out.
+func (d *downloaded) merge(names ...string) (code int, stdout, stderr string) {
+	d.t.Helper()
+	args := []string{"merge", "--out", filepath.Join(d.dir, "out")}
+	for _, n := range names {
+		args = append(args, filepath.Join(d.dir, n))
+	}
+	var out, errs bytes.Buffer
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(string) string { return "" }, lookupEnv: os.LookupEnv}
+	code = a.main(args)
+	return code, out.String(), errs.String()
+}
+
+// TestMergeOfHostileReports: attack 144. A report that is not as a run leaves one
+// is refused, and nothing of it, and nothing it leads to, is in the folder.
+func TestMergeOfHostileReports(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		poison func(d *downloaded)
+		says   string
+	}{
+		{"no report at all", func(d *downloaded) { os.Remove(filepath.Join(d.dir, "r2/report.json")) }, "no such file"},
+		{"no JSON", func(d *downloaded) { d.write("r2/report.json", "{") }, "it is no report.json"},
+		{"a key twice", func(d *downloaded) { d.edit("r2/report.json", `"verdict":`, `"Verdict": "fail", "verdict":`) }, "twice in one place"},
+		{"a word that is none", func(d *downloaded) { d.edit("r2/report.json", `"passed"`, `"::error::passed"`) }, "its status is"},
+		{"a number where a list belongs", func(d *downloaded) { d.edit("r2/report.json", `"events": []`, `"events": 7`) }, "it is no report.json"},
+		{"a path with ..", func(d *downloaded) { d.edit("r2/report.json", "steps/b/stdout.log", "steps/b/../../../host/secret") }, "not where a run writes it"},
+		{"an absolute path", func(d *downloaded) { d.edit("r2/report.json", "steps/b/stdout.log", filepath.Join(d.dir, "host/secret")) }, "not where a run writes it"},
+		{"an id that is a path", func(d *downloaded) { d.edit("r2/report.json", `"b"`, `"../../host"`) }, "twice or no id"},
+		{"a report that is a link", func(d *downloaded) { d.link("r2/report.json", "../r1/report.json") }, "links are not followed"},
+		{"a folder that is a link", func(d *downloaded) { d.link("r2", "r1") }, "links are not followed"},
+		{"a log that is a link", func(d *downloaded) { d.link("r2/steps/b/stdout.log", "../../../host/secret") }, "links are not followed"},
+		{"a log that is a link to another of the same report", func(d *downloaded) { d.link("r2/steps/b/stdout.log", "stderr.log") }, "links are not followed"},
+		{"a step's folder that is a link", func(d *downloaded) {
+			d.write("host/stdout.log", noticed)
+			d.link("r2/steps/b", "../../host")
+		}, "links are not followed"},
+		{"steps as a link", func(d *downloaded) { d.link("r2/steps", "../r1/steps") }, "links are not followed"},
+		{"a list of requests that is a link", func(d *downloaded) { d.link("r2/egress.jsonl", "../host/secret") }, "links are not followed"},
+		{"a list of requests that is something else", func(d *downloaded) { d.write("r2/egress.jsonl", "::error::x\n") }, "line 1 is no request"},
+		{"a request without an end", func(d *downloaded) { d.write("r2/egress.jsonl", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`) }, "token too long"},
+		{"a log that is a pipe", func(d *downloaded) {
+			path := filepath.Join(d.dir, "r2/steps/b/stdout.log")
+			if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o644)); err != nil {
+				d.t.Fatal(err)
+			}
+		}, "not a regular file"},
+		{"a log that is a folder", func(d *downloaded) {
+			path := filepath.Join(d.dir, "r2/steps/b/stdout.log")
+			if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o755)); err != nil {
+				d.t.Fatal(err)
+			}
+		}, "not a regular file"},
+		{"a log larger than all logs may be", func(d *downloaded) {
+			if err := os.Truncate(filepath.Join(d.dir, "r2/steps/b/stdout.log"), report.MaxCopied+1); err != nil {
+				d.t.Fatal(err)
+			}
+		}, "larger than 8 GiB"},
+		{"a report larger than any", func(d *downloaded) {
+			if err := os.Truncate(filepath.Join(d.dir, "r2/report.json"), report.MaxFile+1); err != nil {
+				d.t.Fatal(err)
+			}
+		}, "larger than 256 MiB"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := download(t)
+			tc.poison(d)
+			code, stdout, stderr := d.merge("r1", "r2")
+			if code != exitUsage || !strings.Contains(stderr, tc.says) || stdout != "" {
+				t.Errorf("exit %d\nstdout %q\nstderr %s", code, stdout, stderr)
+			}
+			if cmds := ghatest.Commands([]byte(stderr)); len(cmds) > 0 {
+				t.Errorf("a runner acts on %v", cmds)
+			}
+			for _, name := range []string{"report.json", "summary.md", "egress.jsonl", "steps"} {
+				if _, err := os.Lstat(filepath.Join(d.dir, "out", name)); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("there is a %s in the folder: %v", name, err)
+				}
+			}
+			if b, err := os.ReadFile(filepath.Join(d.dir, "host/secret")); err != nil || string(b) != noticed {
+				t.Errorf("the host's file is %q: %v", b, err)
+			}
+		})
+	}
+}
+
+// TestMergeOfUntrustedWords: what reports say acts nowhere.
+func TestMergeOfUntrustedWords(t *testing.T) {
+	d := download(t)
+	r := d.report(2, "b")
+	evil := "\n::error::forged\n##[error]forged\r::set-output name=verdict::pass"
+	r.Notes, r.Steps[0].Reason, r.Steps[0].Name = []string{evil}, evil, evil
+	r.Host.Kernel, r.Steps[0].Status, r.Tool.Version, r.File = evil, "failed", evil, evil
+	r.Verdict, r.Refusal = "refused", &steps.Refusal{Cause: evil, Fix: []string{evil}}
+	d.put("r2", r)
+	d.write("r2/egress.jsonl", `{"host":"##[error]forged"}`+"\n")
+	code, stdout, stderr := d.merge("r1", "r2", "host/..", "r1/../r1/report.json")
+	if code != exitUsage {
+		t.Fatalf("a folder without a report: exit %d", code)
+	}
+	code, stdout, stderr = d.merge("r1", "r2")
+	if code != exitRefused {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	texts := map[string][]byte{"stdout": []byte(stdout), "stderr": []byte(stderr)}
+	for _, name := range []string{"report.json", "summary.md", "junit.xml", "results.sarif", "egress.jsonl"} {
+		b, err := os.ReadFile(filepath.Join(d.dir, "out", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = b
+	}
+	for name, text := range texts {
+		for _, c := range ghatest.Commands(text) {
+			if c.Name != "stop-commands" {
+				t.Errorf("%s: a runner acts on %v", name, c)
+			}
+		}
+	}
+	if strings.Contains(stdout, "nothing ran") {
+		t.Errorf("it says that nothing ran, and shard 1 did:\n%s", stdout)
+	}
+}
+
+func TestMergeWithoutLogs(t *testing.T) {
+	d := download(t)
+	if err := os.RemoveAll(filepath.Join(d.dir, "r2/steps")); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := d.merge("r1", "r2")
+	if code != exitPass || !strings.Contains(stdout, "not all logs and patches were beside the reports of b") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	b, err := os.ReadFile(filepath.Join(d.dir, "out/report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r steps.Result
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Steps[1].Stdout.Path != "" || r.Steps[0].Stdout.Path != "steps/a/stdout.log" {
+		t.Errorf("the report names %q and %q", r.Steps[0].Stdout.Path, r.Steps[1].Stdout.Path)
+	}
+	if b, err := os.ReadFile(filepath.Join(d.dir, "out/egress.jsonl")); err != nil || string(b) != "{\"step\":\"r1\"}\n{\"step\":\"r2\"}\n" {
+		t.Errorf("the requests are %q: %v", b, err)
+	}
+}
+
+// TestMergeOut: what is read is not what is replaced, and a stale report does not
+// outlive a merge that was refused.
+func TestMergeOut(t *testing.T) {
+	d := download(t)
+	for _, tc := range []struct{ out, from string }{{"r1", "r1"}, {"r1/steps/a", "r1"}, {"all", "all/steps/r"}} {
+		d.put("all/steps/r", d.report(1, "a"))
+		var out, errs bytes.Buffer
+		a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }, lookupEnv: os.LookupEnv}
+		if code := a.main([]string{"merge", "--out", filepath.Join(d.dir, tc.out), filepath.Join(d.dir, tc.from), filepath.Join(d.dir, "r2")}); code != exitUsage {
+			t.Errorf("%s into %s: exit %d\n%s%s", tc.from, tc.out, code, &out, &errs)
+		}
+		if _, err := os.Stat(filepath.Join(d.dir, tc.from, "report.json")); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(d.dir, tc.from, "steps/a/stdout.log")); err != nil {
+			t.Error(err)
+		}
+	}
+	if code, _, stderr := d.merge("r1", "r2"); code != exitPass {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	d.link("r2/steps/b/stdout.log", "/etc/passwd")
+	if code, _, stderr := d.merge("r1", "r2"); code != exitUsage {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(d.dir, "out/report.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the report of the merge before is still there: %v", err)
+	}
+}
+
+func TestMergeMisused(t *testing.T) {
+	d := download(t)
+	r1 := filepath.Join(d.dir, "r1")
+	many := []string{"merge", "--out", filepath.Join(d.dir, "out")}
+	for i := range maxReports + 1 {
+		many = append(many, fmt.Sprint("r", i))
+	}
+	for name, args := range map[string][]string{
+		"no --out": {"merge", r1}, "no report": {"merge", "--out", filepath.Join(d.dir, "out")},
+		"the same report twice": {"merge", "--out", filepath.Join(d.dir, "out"), r1, r1},
+		"too many reports":      many,
+		"only without a file":   {"merge", "--out", filepath.Join(d.dir, "out"), "--only", "a", r1},
+		"a file that is none":   {"merge", "--out", filepath.Join(d.dir, "out"), "--file", filepath.Join(d.dir, "none.yml"), r1},
+	} {
+		var out, errs bytes.Buffer
+		a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }, lookupEnv: os.LookupEnv}
+		if code := a.main(args); code != exitUsage || errs.Len() == 0 || out.Len() > 0 {
+			t.Errorf("%s: exit %d, %s%s", name, code, &out, &errs)
+		}
+	}
+}
