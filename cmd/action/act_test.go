@@ -62,6 +62,8 @@ type workflow struct {
 	sources map[string]map[string]string
 	payload string
 	token   string // github.token
+	// lost is the name of an artifact that is not kept.
+	lost string
 	// shipped: the action's tree has a binary; otherwise it is built.
 	shipped bool
 }
@@ -91,6 +93,45 @@ runs:
         cp -r "SOURCES/$REF/." "$TO"
 `
 
+// upload and download stand in for the actions of artifacts, as checkout does.
+const upload = `
+name: upload
+inputs:
+  name: { required: true }
+  path: { required: true }
+  overwrite: { default: "false" }
+  retention-days: { default: "0" }
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env:
+        NAME: ${{ inputs.name }}
+        FROM: ${{ inputs.path }}
+      run: |
+        [ "$NAME" != "LOST" ] || exit 0
+        [ -e "$FROM" ] || { echo "nothing to upload"; exit 0; }
+        mkdir -p "KEPT/$NAME"
+        cp -r "$FROM/." "KEPT/$NAME"
+`
+
+const fetchArtifacts = `
+name: download
+inputs:
+  pattern: { required: true }
+  path: { required: true }
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env:
+        PATTERN: ${{ inputs.pattern }}
+        TO: ${{ inputs.path }}
+      run: |
+        mkdir -p "$TO"
+        find KEPT -mindepth 1 -maxdepth 1 -name "$PATTERN" -exec cp -r {} "$TO" ';'
+`
+
 func (w workflow) run(t *testing.T, act string) job {
 	t.Helper()
 	dir, root := boxtest.OpenDir(t), moduleRoot(t)
@@ -106,6 +147,10 @@ func (w workflow) run(t *testing.T, act string) job {
 		}
 	}
 	write("checkout/action.yml", strings.ReplaceAll(checkout, "SOURCES", filepath.Join(dir, "sources")), 0o644)
+	kept := strings.NewReplacer("KEPT", filepath.Join(dir, "artifacts"), "LOST", w.lost)
+	write("upload/action.yml", kept.Replace(upload), 0o644)
+	write("download/action.yml", kept.Replace(fetchArtifacts), 0o644)
+	write("artifacts/.keep", "", 0o644)
 	write("event.json", w.payload, 0o644)
 	write("repo/README", "", 0o644)
 	write("home/.keep", "", 0o644)
@@ -120,6 +165,8 @@ func (w workflow) run(t *testing.T, act string) job {
 	cmd := exec.Command(act, w.event, "-e", filepath.Join(dir, "event.json"), "-W", filepath.Join(root, "examples/workflows", w.name),
 		"-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted", "--json",
 		"--local-repository", "actions/checkout@v4="+filepath.Join(dir, "checkout"),
+		"--local-repository", "actions/upload-artifact@v4="+filepath.Join(dir, "upload"),
+		"--local-repository", "actions/download-artifact@v4="+filepath.Join(dir, "download"),
 		"--local-repository", "untrusted-steps/untrusted-steps@v1="+action,
 		"--no-skip-checkout", "--action-offline-mode", "--no-cache-server", "--action-cache-path", filepath.Join(dir, "cache"))
 	if w.token != "" {
@@ -209,7 +256,7 @@ func readJob(t *testing.T, stream []byte) job {
 	}
 	j.log = log.String()
 	for step, r := range results {
-		if strings.HasPrefix(step, "Run them") || strings.Contains(step, "untrusted-steps/untrusted-steps@") {
+		if strings.HasPrefix(step, "Run them") || strings.HasPrefix(step, "Make one of them") || strings.Contains(step, "untrusted-steps/untrusted-steps@") {
 			j.gate = r
 		}
 	}
@@ -230,7 +277,7 @@ func (j job) check(t *testing.T, gate string, outputs map[string]string, words .
 		t.Errorf("output report is %q", j.outputs["report"])
 	}
 	if len(j.summaries) == 0 {
-		t.Fatalf("there is no summary")
+		t.Fatalf("there is no summary\n%s", j.log)
 	}
 	for _, w := range words {
 		if !strings.Contains(j.summaries[0], w) {
@@ -327,5 +374,42 @@ func TestExamplesUnderAct(t *testing.T) {
 		workflow{name: "self-hosted.yml", event: "push", payload: "{}", shipped: true, sources: map[string]map[string]string{
 			"the-change": {"run-tests.sh": "#!/bin/sh\nexit 1\n", "build-docs.sh": "#!/bin/sh\necho >page.html\n"},
 		}}.run(t, act).check(t, "failure", map[string]string{"verdict": "fail", "failed-steps": "tests", "changed-files": "0"}, "skipped")
+	})
+}
+
+// TestShardedExampleUnderAct: the parts of a plan run in jobs of their own, and the
+// gate is the verdict of all of them.
+func TestShardedExampleUnderAct(t *testing.T) {
+	boxtest.Boxes(t)
+	act := needAct(t)
+	const list = `
+steps:
+  - {id: one, run: sh ./run.sh one}
+  - {id: two, needs: one, run: cat one}
+  - {id: three, run: sh ./run.sh three}
+  - {id: four, run: sh ./run.sh four}
+`
+	run := func(script, lost string) job {
+		j := workflow{name: "sharded.yml", event: "pull_request", payload: pull, shipped: true, lost: lost, sources: map[string]map[string]string{
+			"the-base":   {".github/untrusted-steps.yml": list},
+			"the-change": {"run.sh": script},
+		}}.run(t, act)
+		if n := len(j.summaries); n > 1 {
+			j.summaries = j.summaries[n-1:] // of the gate
+		}
+		return j
+	}
+	t.Run("all parts pass", func(t *testing.T) {
+		run("echo ran >$1; echo '::error::forged'", "").check(t, "success", map[string]string{
+			"verdict": "pass", "failed-steps": "", "changed-files": "3",
+		}, "4 steps passed in 3 shards", "one", "two", "three", "four")
+	})
+	t.Run("a failure in one part closes the gate", func(t *testing.T) {
+		run("test $1 != three && echo ran >$1", "").check(t, "failure", map[string]string{
+			"verdict": "fail", "failed-steps": "three", "changed-files": "2",
+		}, "1 of 4 steps failed", "exit 1")
+	})
+	t.Run("and so does a report that is lost", func(t *testing.T) {
+		run("echo ran >$1", "untrusted-steps-2").check(t, "failure", map[string]string{"verdict": "fail"}, "shard 2 of 3 is missing", "skipped")
 	})
 }

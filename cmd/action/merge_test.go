@@ -184,11 +184,7 @@ func TestMergeOfUntrustedWords(t *testing.T) {
 	r.Verdict, r.Refusal = "refused", &steps.Refusal{Cause: evil, Fix: []string{evil}}
 	d.put("r2", r)
 	d.write("r2/egress.jsonl", `{"host":"##[error]forged"}`+"\n")
-	code, stdout, stderr := d.merge("r1", "r2", "host/..", "r1/../r1/report.json")
-	if code != exitUsage {
-		t.Fatalf("a folder without a report: exit %d", code)
-	}
-	code, stdout, stderr = d.merge("r1", "r2")
+	code, stdout, stderr := d.merge("r1", "r2")
 	if code != exitRefused {
 		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
 	}

@@ -86,6 +86,9 @@ func overview(r *steps.Result) string {
 	if r.Host.Cgroup != "" {
 		cgroup = "cgroup " + r.Host.Cgroup
 	}
+	if r.Merged != nil && len(r.Merged.Shards) == 0 {
+		return ""
+	}
 	where := inline(strings.TrimSpace(fmt.Sprintf("%s %s on %s %s %s, %s", r.Tool.Name, r.Tool.Version, r.Host.OS, r.Host.Kernel, r.Host.Arch, cgroup)))
 	if len(r.Steps) == 0 { // nothing ran, so there was no engine and no cap
 		return where + "\n\n"
