@@ -115,7 +115,9 @@ func TestMergeOfHostileReports(t *testing.T) {
 		{"a word that is none", func(d *downloaded) { d.edit("r2/report.json", `"passed"`, `"::error::passed"`) }, "its status is"},
 		{"a number where a list belongs", func(d *downloaded) { d.edit("r2/report.json", `"events": []`, `"events": 7`) }, "it is no report.json"},
 		{"a path with ..", func(d *downloaded) { d.edit("r2/report.json", "steps/b/stdout.log", "steps/b/../../../host/secret") }, "not where a run writes it"},
-		{"an absolute path", func(d *downloaded) { d.edit("r2/report.json", "steps/b/stdout.log", filepath.Join(d.dir, "host/secret")) }, "not where a run writes it"},
+		{"an absolute path", func(d *downloaded) {
+			d.edit("r2/report.json", "steps/b/stdout.log", filepath.Join(d.dir, "host/secret"))
+		}, "not where a run writes it"},
 		{"an id that is a path", func(d *downloaded) { d.edit("r2/report.json", `"b"`, `"../../host"`) }, "twice or no id"},
 		{"a report that is a link", func(d *downloaded) { d.link("r2/report.json", "../r1/report.json") }, "links are not followed"},
 		{"a folder that is a link", func(d *downloaded) { d.link("r2", "r1") }, "links are not followed"},

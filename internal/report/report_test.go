@@ -427,6 +427,8 @@ func TestVerdictLine(t *testing.T) {
 	want := map[string]string{
 		"pass":      "pass: 3 steps passed; 1 excused by continueOnError: flaky (exit 3)",
 		"faults":    "fail: 12 of 13 steps failed: step-1 (timeout), step-2 (oom), step-3 (escape_blocked), step-4 (pids_limit), step-5 (disk_limit) and 7 more; 1 skipped: after",
+		"merged":    "refused: 1 of 3 shards ran nothing: 2, because the host cannot enforce what the steps ask",
+		"part":      "pass: 1 step passed (shard 1 of 3)",
 		"refused":   "refused: nothing ran, because this host cannot enforce what the steps ask",
 		"error":     "error: no verdict about 1 of 2 steps: a",
 		"cancelled": "cancelled: 1 of 3 steps had ended",

@@ -13,7 +13,7 @@ func saved() map[string]*steps.Result {
 	return map[string]*steps.Result{
 		"pass": pass(), "faults": faults(), "refused": refused(), "error": lost(),
 		"cancelled": cancelled(), "hostile": hostile(2), "limits": notEnforced(), "writes": writers(), "empty": {Schema: 1},
-		"placed": placed(), "elsewhere": elsewhere(),
+		"placed": placed(), "elsewhere": elsewhere(), "merged": merged(), "part": part(),
 	}
 }
 

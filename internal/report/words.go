@@ -19,8 +19,16 @@ const maxLimitations = 20
 // a steps file are never longer.
 const maxID = 64
 
-// verdictLine says in one sentence what came of the run. It quotes step ids.
+// verdictLine says in one sentence what came of the run. It quotes step ids. A
+// part of a plan is not taken for all of it.
 func verdictLine(r *steps.Result) string {
+	if s := r.Shard; s != nil {
+		return fmt.Sprintf("%s (shard %d of %d)", verdictWords(r), s.Index, s.Of)
+	}
+	return verdictWords(r)
+}
+
+func verdictWords(r *steps.Result) string {
 	n := len(r.Steps)
 	ids := func(match func(*steps.StepResult) bool) []string {
 		var out []string
