@@ -86,6 +86,9 @@ func (c *checker) source(key value) string {
 	if slices.Contains(strings.Split(key.text, "/"), "..") {
 		why = "has .. in it"
 	}
+	if mode := dockerMode(key.text); mode != "" {
+		why = "ends with " + mode
+	}
 	real := ""
 	if why == "" {
 		real, why = c.guard.Source(key.text)
@@ -94,6 +97,9 @@ func (c *checker) source(key value) string {
 		return real
 	}
 	var hints []string
+	if dockerMode(key.text) != "" {
+		hints = append(hints, hintMode)
+	}
 	if key.text != "" && !filepath.IsAbs(key.text) {
 		hints = append(hints, "the workspace itself is at "+box.WorkspaceTarget+" without a mount")
 	}
@@ -121,7 +127,25 @@ func (c *checker) target(v value) (target string, readOnly, ok bool) {
 	if !ok {
 		return "", false, false
 	}
+	if mode := dockerMode(text); mode != "" {
+		c.wrong(at, "this mount target ends with "+mode, allowed, hintMode)
+		return "", false, false
+	}
 	return c.place("this mount target ", at, text, allowedTarget), readOnly, true
+}
+
+// hintMode is for those who write mounts as Docker does.
+const hintMode = "the mode is an item of its own: [path, ro] or [path, rw]"
+
+// dockerMode is the mode at the end of a path that is written as Docker writes
+// it. Taken for a part of the name, :ro would make a folder that can be written.
+func dockerMode(path string) string {
+	for _, mode := range []string{":ro", ":rw"} {
+		if strings.HasSuffix(strings.TrimRight(path, "/"), mode) {
+			return mode
+		}
+	}
+	return ""
 }
 
 // place reads a path in the box where something is to be put.

@@ -53,7 +53,7 @@ func (k key) allowed() string {
 	case "egressDeny", "expectDenied":
 		return "a list of rules"
 	case "mounts":
-		return "a map of absolute host paths to a path in the box, or to [path, ro]"
+		return "a map of absolute host paths to a path in the box, or to [path, ro] or [path, rw]"
 	case "tmpfs":
 		return "a map of paths to sizes such as 64m, or a list of paths"
 	case "capDrop":
