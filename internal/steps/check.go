@@ -62,6 +62,9 @@ func Load(name string, src []byte, opt Options) (*Plan, error) {
 	if len(c.errs) == 0 && opt.Policy != nil {
 		c.ceiling(opt.Policy, list)
 	}
+	if !opt.BareList {
+		c.expressions(src)
+	}
 	if len(c.errs) > 0 {
 		return nil, c.errs.sorted()
 	}

@@ -38,3 +38,29 @@ steps:
 		t.Errorf("the control is warned of: %v", p.Warnings)
 	}
 }
+
+func TestAnExpressionInAStepsFileIsAWarningWithItsPlace(t *testing.T) {
+	const src = `steps:
+# not ${{ this }}
+- id: a
+  run: |
+    echo hi
+    echo "é" ${{ matrix.v }} and more
+- {run: x, env: {A: "${{ secrets.B"}}
+`
+	opt := testOptions(t)
+	plan := mustLoad(t, src, opt)
+	var got []string
+	for _, w := range plan.Warnings {
+		got = append(got, w.In("f.yml"))
+	}
+	const what = "expressions are not expanded in a steps file; pass the value by passEnv, or write the steps in the workflow"
+	want := []string{"f.yml:6:14: warning: ${{ matrix.v }}: " + what, "f.yml:7:22: warning: ${{ secrets.B\"}}: " + what}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	opt.BareList = true
+	if p := mustLoad(t, src, opt); len(p.Warnings) != 0 {
+		t.Errorf("of steps that stand in a workflow is warned: %v", p.Warnings)
+	}
+}

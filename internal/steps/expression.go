@@ -1,0 +1,31 @@
+package steps
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// expressions warns of what a workflow would expand and a steps file does not: a
+// script that says ${{ matrix.v }} runs with these very characters. Text that
+// stands in a workflow has been expanded before it came here.
+func (c *checker) expressions(src []byte) {
+	const begin, end = "${{", "}}"
+	n := 0
+	for line := range bytes.Lines(src) {
+		n++
+		at := bytes.Index(line, []byte(begin))
+		if at < 0 || bytes.HasPrefix(bytes.TrimSpace(line), []byte("#")) {
+			continue
+		}
+		text := bytes.TrimSpace(line[at:])
+		if i := bytes.Index(text, []byte(end)); i >= 0 {
+			text = text[:i+len(end)]
+		}
+		shown := []rune(string(text))
+		if len(shown) > maxQuoted {
+			shown = shown[:maxQuoted]
+		}
+		c.warn(value{pos: pos{n, utf8.RuneCount(line[:at]) + 1}}, string(shown),
+			"expressions are not expanded in a steps file; pass the value by passEnv, or write the steps in the workflow")
+	}
+}
