@@ -38,7 +38,7 @@ func signs() []sign {
 		{PidsLimit, func(e *Evidence) { e.PidsRefused, e.Pids = 3, 64 }, []string{"3 times", "64", "pids: 128"}, false},
 		{DiskLimit, func(e *Evidence) {
 			e.Disk = DiskUse{By: "loop", BoundBytes: 64 << 20, UsedBytes: 63<<20 + 1, BoundInodes: 64 * 256, UsedInodes: 3, Full: true}
-		}, []string{"wrote 64 MiB", "diskMb is 64", "file system", "diskMb: 128"}, false},
+		}, []string{"filled its 64 MiB", "diskMb is 64", "file system", "diskMb: 128"}, false},
 		{EgressLost, func(e *Evidence) { e.EgressLost = "the proxy stopped" }, []string{"the proxy stopped"}, false},
 		{EgressDenied, func(e *Evidence) {
 			e.Denied = []Denied{{Host: "evil.test", Port: 8443, Reason: "no rule", Rule: "evil.test:8443", Count: 4}}
@@ -242,9 +242,11 @@ func TestMessages(t *testing.T) {
 		{"oom without a peak says none", Evidence{OOMKills: 1, MemoryMb: 64}, []string{"memoryMb is 64", "memoryMb: 128"}, []string{"peak"}},
 		{"the peak is rounded up, so that a full cap reads as full", Evidence{OOMKills: 1, MemoryMb: 64, PeakMemory: 63<<20 + 1}, []string{"64 MiB"}, nil},
 		{"one refused fork is once", Evidence{PidsRefused: 1, Pids: 8}, []string{"refused once", "pids: 16"}, []string{"times"}},
-		{"a full layer that is not over says no overshoot", Evidence{Disk: DiskUse{By: "loop", BoundBytes: 8 << 20, UsedBytes: 8 << 20, BoundInodes: 2048, UsedInodes: 5, Full: true}}, []string{"wrote 8 MiB", "diskMb is 8", "held by a file system", "diskMb: 16"}, []string{"over by", "files and folders"}},
+		{"a full layer that is not over says no overshoot", Evidence{Disk: DiskUse{By: "loop", BoundBytes: 8 << 20, UsedBytes: 8 << 20, BoundInodes: 2048, UsedInodes: 5, Full: true}}, []string{"filled its 8 MiB", "diskMb is 8", "held by a file system", "diskMb: 16"}, []string{"over by", "files and folders"}},
 		{"by how much a bound was overshot is said, and who watched", Evidence{Disk: DiskUse{By: "sampler", BoundBytes: 8 << 20, UsedBytes: 40 << 20, BoundInodes: 2048, UsedInodes: 5, Over: true}}, []string{"wrote 40 MiB", "sampler", "over by 32 MiB", "diskMb: 41"}, nil},
-		{"an overshoot below a MiB is not rounded to one", Evidence{Disk: DiskUse{By: "tmpfs", BoundBytes: 8 << 20, UsedBytes: 8<<20 + 4096, Over: true}}, []string{"memory", "over by 4 KiB", "diskMb: 16"}, nil},
+		{"an overshoot below a MiB is not rounded to one", Evidence{Disk: DiskUse{By: "sampler", BoundBytes: 8 << 20, UsedBytes: 8<<20 + 4096, Over: true}}, []string{"sampler", "over by 4 KiB", "diskMb: 16"}, nil},
+		{"the slack of a file system is no overshoot of the step's", Evidence{Disk: DiskUse{By: "loop", BoundBytes: 16 << 20, UsedBytes: 16<<20 + 16<<10, BoundInodes: 4096, UsedInodes: 9, Over: true, Full: true}}, []string{"filled its 16 MiB", "diskMb is 16,", "diskMb: 32"}, []string{"over by", "17"}},
+		{"nor are its own files", Evidence{Disk: DiskUse{By: "tmpfs", BoundBytes: 1 << 20, UsedBytes: 4096, BoundInodes: 256, UsedInodes: 261, Over: true, Full: true}}, []string{"made 256 files and folders, of 256", "in the step's memory", "diskMb: 2"}, []string{"over by", "261"}},
 		{"files run out by their number, and the line to write gives enough of them", Evidence{Disk: DiskUse{By: "sampler", BoundBytes: 1 << 20, UsedBytes: 4096, BoundInodes: 256, UsedInodes: 1024, Over: true}}, []string{"1024 files and folders, of 256", "over by 768 files", "diskMb: 5"}, nil},
 		{"a host that ran full is not the step's cap", Evidence{Disk: DiskUse{By: "sampler", BoundBytes: 8 << 20, UsedBytes: 3 << 20, BoundInodes: 2048, UsedInodes: 5, Full: true}}, []string{"host's file system", "3 MiB", "diskMb is 8", "would not help"}, []string{"diskMb: "}},
 		{"a folder that is full to the last block reached its own cap", Evidence{Disk: DiskUse{By: "sampler", BoundBytes: 8 << 20, UsedBytes: 8 << 20, BoundInodes: 2048, UsedInodes: 5, Full: true}}, []string{"diskMb: 16"}, []string{"host's", "over by"}},
@@ -303,5 +305,20 @@ func TestEventsCount(t *testing.T) {
 	want := "[oom 3 escape_blocked 5 pids_limit 7 egress_denied 2 egress_denied 9]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
+	}
+}
+
+func TestADeniedAddressIsToldWhatToWriteInPlaceOfIt(t *testing.T) {
+	for host, want := range map[string]string{
+		"93.184.216.34":        `name the host in place of the address, or add {to: "tcp://93.184.216.34:443"} to egressAllow`,
+		"10.0.0.5":             `, or add {to: "tcp://10.0.0.5:443", private: true} to egressAllow`,
+		"2606:4700:4700::1111": `, or add {to: "tcp://[2606:4700:4700::1111]:443"} to egressAllow`,
+		"0xc6336442":           "; name the host in place of the address",
+		"0.0.0.0":              "; name the host in place of the address",
+	} {
+		v := Classify(Evidence{Status: exited(0), Denied: []Denied{{Host: host, Port: 443, Reason: "ip_literal", Count: 1}}}, nil)
+		if v.Fault == nil || !strings.HasSuffix(v.Fault.Message, want) {
+			t.Errorf("%s: %+v\nwant %s", host, v.Fault, want)
+		}
 	}
 }

@@ -27,10 +27,21 @@ func (d DiskUse) message() string {
 			ceilMiB(d.UsedBytes), mb)
 	}
 	wrote := fmt.Sprintf("the step wrote %d MiB", ceilMiB(d.UsedBytes))
+	if d.ofItsOwn() && d.BoundInodes > 0 {
+		d.UsedInodes = min(d.UsedInodes, d.BoundInodes)
+	}
 	inodes := d.BoundInodes > 0 && d.UsedInodes >= d.BoundInodes
 	if inodes {
 		wrote = fmt.Sprintf("the step made %d files and folders, of %d that diskMb gives (%d per MiB), and wrote %d MiB",
 			d.UsedInodes, d.BoundInodes, inodesPerMiB, ceilMiB(d.UsedBytes))
+	}
+	if d.ofItsOwn() {
+		// It is a little larger than its bound, and what it needs for itself counts
+		// as used: neither is anything that the step did.
+		if !inodes {
+			wrote = fmt.Sprintf("the step filled its %d MiB", mb)
+		}
+		return fmt.Sprintf("%s: diskMb is %d%s; write diskMb: %d to allow more", wrote, mb, d.heldBy(), 2*mb)
 	}
 	msg := fmt.Sprintf("%s: diskMb is %d%s", wrote, mb, d.heldBy())
 	if over := d.UsedBytes - d.BoundBytes; over > 0 && d.BoundBytes > 0 {
@@ -56,6 +67,9 @@ const nearlyFull = 64 << 10
 func (d DiskUse) hostFull() bool {
 	return d.By == "sampler" && d.Full && !d.Over && d.UsedBytes <= d.BoundBytes-nearlyFull && d.UsedInodes < d.BoundInodes
 }
+
+// ofItsOwn says whether the layer is a file system as large as its bound.
+func (d DiskUse) ofItsOwn() bool { return d.By == "loop" || d.By == "tmpfs" }
 
 func (d DiskUse) heldBy() string {
 	switch d.By {

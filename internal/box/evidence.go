@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 )
 
 // Escape is one forbidden system call that the kernel stopped and told us of.
@@ -116,6 +118,12 @@ func Classify(e Evidence, tolerate []FaultType) Verdict {
 		hint := ""
 		if d.Rule != "" {
 			hint = fmt.Sprintf("; to allow it, add %q to egressAllow", d.Rule)
+		}
+		if d.Reason == egress.ReasonIPLiteral {
+			hint = "; name the host in place of the address"
+			if entry := egress.AddressEntry(d.Host, d.Port); entry != "" {
+				hint += ", or add " + entry + " to egressAllow"
+			}
 		}
 		add(EgressDenied, d.Count, "%s:%d refused (%s)%s", d.Host, d.Port, d.Reason, hint)
 	}

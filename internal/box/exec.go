@@ -30,7 +30,9 @@ func execMessage(s Spec, f *boxinit.Failed, callerPath string) string {
 	case errno == unix.ENOENT:
 		return fmt.Sprintf("%q is not in the box (image: %s)%s", f.Name, image, onHost(s, f.Name, callerPath))
 	case errno == unix.EACCES:
-		return fmt.Sprintf("%q cannot be executed in the box (image: %s)", f.Name, image)
+		return fmt.Sprintf("%q cannot be executed in the box (image: %s): a program needs chmod +x, and a script a first line such as #!/bin/sh as well", f.Name, image)
+	case errno == unix.ENOEXEC:
+		return fmt.Sprintf("%q is no program that this machine can start (image: %s): a script needs a first line such as #!/bin/sh", f.Name, image)
 	case errno == unix.E2BIG:
 		return fmt.Sprintf("%q: the command and its environment are too long for the kernel", f.Name)
 	}
@@ -71,13 +73,40 @@ func onHost(s Spec, name, callerPath string) string {
 				lines = append(lines, fmt.Sprintf("%s: [%s, ro]", yamlPath(folder), yamlPath(folder)))
 			}
 		}
+		path := fmt.Sprintf("env: {PATH: %s}", yamlPath(strings.TrimSuffix(dir+":"+boxPath(s), ":")))
 		if lines == nil {
-			return fmt.Sprintf("; it is at %s on this machine, which the box shows: PATH in env must name its bin folder", yamlPath(at))
+			return fmt.Sprintf("; it is at %s on this machine, which the box shows: write %s", yamlPath(at), path)
 		}
-		return fmt.Sprintf("; it is at %s on this machine: mounts: {%s} would show it, and PATH in env must name its bin folder", yamlPath(at), strings.Join(lines, ", "))
+		return fmt.Sprintf("; it is at %s on this machine: to show it, write mounts: {%s} and %s", yamlPath(at), strings.Join(lines, ", "), path)
 	}
 	return ""
 }
+
+// boxPath is the PATH that a step has.
+func boxPath(s Spec) string {
+	for _, kv := range s.Env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// NotFound is a hint about a command that a shell in the box did not find, as the
+// step itself says; empty where the caller has none of that name to show. What the
+// step says is no evidence of anything: it is only ever a hint.
+func NotFound(s Spec, name, callerPath string) string {
+	if !plainName().MatchString(name) {
+		return ""
+	}
+	where := onHost(s, name, callerPath)
+	if where == "" {
+		return ""
+	}
+	return fmt.Sprintf("the step's shell did not find %q%s", name, where)
+}
+
+var plainName = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}$`)
 
 // writable says whether a step can change what lies at a path of the host.
 func writable(s Spec, p string) bool {
@@ -136,7 +165,7 @@ func tooMuch(dir string) bool {
 	return strings.Count(dir, "/") < 2 || slices.Contains([]string{"/home", "/Users"}, filepath.Dir(dir))
 }
 
-var plainPath = lazy.Regexp(`^/[A-Za-z0-9/._+-]*$`)
+var plainPath = lazy.Regexp(`^/[A-Za-z0-9/._+:-]*$`)
 
 // yamlPath writes a path so that it can be pasted into a steps file.
 func yamlPath(p string) string {

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -143,4 +144,22 @@ func hint(host string, port int, reason string) string {
 		return ""
 	}
 	return r.String()
+}
+
+// AddressEntry is the entry of egressAllow that would allow an address, as it is
+// written in a steps file; empty where none would.
+func AddressEntry(host string, port int) string {
+	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	if err != nil || port <= 0 {
+		return ""
+	}
+	e := Entry{To: tcpPrefix + netip.AddrPortFrom(a, uint16(port)).String()}
+	if _, err := ParseEntry(e); err == nil {
+		return fmt.Sprintf("{to: %q}", e.To)
+	}
+	e.Private = true
+	if _, err := ParseEntry(e); err == nil {
+		return fmt.Sprintf("{to: %q, private: true}", e.To)
+	}
+	return ""
 }
