@@ -100,7 +100,7 @@ func (s *suite) startFacts(t *testing.T) {
 		j.callerPath = "/usr/bin:" + home + "/tool/bin"
 		r := s.run(t, j)
 		r.faulted(t, box.ExecFailed)
-		mentions(t, r, fmt.Sprintf("%q is not in the box (image: host); it is at %s on this machine: mounts: {%s: [%s, ro]} would show it", noSuchTool, home+"/tool/bin/"+noSuchTool, home+"/tool", home+"/tool"))
+		mentions(t, r, fmt.Sprintf("%q is not in the box (image: host); it is at %s on this machine: to show it, write mounts: {%s: [%s, ro]} and env: {PATH: ", noSuchTool, home+"/tool/bin/"+noSuchTool, home+"/tool", home+"/tool"))
 		j.Mounts = append(j.Mounts, box.Mount{Source: home + "/tool", Target: home + "/tool", ReadOnly: true})
 		j.Tmpfs = []box.Tmpfs{{Target: box.HomeTarget, Bytes: mib}} // the test's folder lies in /tmp
 		j.Env = box.Environment{Path: append([]string{home + "/tool/bin"}, boxPath...)}.List()
