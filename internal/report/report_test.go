@@ -434,7 +434,7 @@ func TestVerdictLine(t *testing.T) {
 		"cancelled": "cancelled: 1 of 3 steps had ended",
 		"limits":    "pass: 3 steps passed",
 		"writes":    "fail: 3 of 5 steps failed: guarded (violation: protected_path +1), both (disk_limit, violation: workspace_limit), kept (exit 2)",
-		"placed":    "fail: 4 of 8 steps failed: code (exit 3), links (violation: link_escape +1), calls (egress_denied), other (exit 0); 1 skipped: after; 1 excused by continueOnError: flaky (exit 1)",
+		"placed":    "fail: 4 of 8 steps failed: code (exit 3), links (violation: link_escape +1), calls (egress_denied), other (exit 0, expected timeout); 1 skipped: after; 1 excused by continueOnError: flaky (exit 1)",
 		"empty":     `no verdict: "" is not a word this program knows`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -99,11 +99,24 @@ func Outcome(s *steps.StepResult) string { return outcome(s) }
 
 // outcome is the exit code, fault or violation of a step in a word or two.
 func outcome(s *steps.StepResult) string {
+	end := ending(s)
 	switch {
 	case violated(s) && unexpected(s):
 		return string(s.Fault.Type) + ", " + violationWord(s)
 	case violated(s):
 		return violationWord(s)
+	case s.Status != steps.StatusFailed || s.Expected == nil:
+	case s.Expected.Fault != "":
+		return end + ", expected " + string(s.Expected.Fault)
+	case s.Expected.ExitCode != nil:
+		return fmt.Sprintf("%s, expected exit %d", end, *s.Expected.ExitCode)
+	}
+	return end
+}
+
+// ending is how a step ended, whatever it was to end with.
+func ending(s *steps.StepResult) string {
+	switch {
 	case s.Fault != nil:
 		return string(s.Fault.Type)
 	case s.ExitCode != nil:

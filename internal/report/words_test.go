@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -94,6 +95,33 @@ func TestAStepThatPassedOnlyLaterIsMarkedInTableSummaryAndVerdict(t *testing.T) 
 	for _, text := range []string{table.String(), summary.String()} {
 		if strings.Count(text, "passed (flaky, try 3)") != 1 || !strings.Contains(text, "1 flaky, not passed at the first try: shaky") {
 			t.Error(text)
+		}
+	}
+}
+
+func TestOfAStepThatEndedOtherwiseThanExpectedBothAreSaid(t *testing.T) {
+	clean := exited("b", steps.StatusFailed, 0)
+	clean.Expected = &steps.Expect{Fault: box.Timeout}
+	other := step("c", steps.StatusFailed)
+	other.Fault, other.Expected = &box.Fault{Type: box.OOM, Message: "m"}, &steps.Expect{ExitCode: ptr(3)}
+	met := exited("d", steps.StatusPassed, 3)
+	met.Expected = &steps.Expect{ExitCode: ptr(3)}
+	bad := exited("e", steps.StatusFailed, 0)
+	bad.Expected, bad.Violations = clean.Expected, []steps.Violation{{Type: "link_escape", Message: "l"}}
+	for _, tc := range []struct {
+		step steps.StepResult
+		want string
+	}{
+		{clean, "exit 0, expected timeout"}, {other, "oom, expected exit 3"}, {met, "exit 3"}, {bad, "violation: link_escape"},
+	} {
+		if got := outcome(&tc.step); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.step.ID, got, tc.want)
+		}
+	}
+	r := result(steps.VerdictFail, clean)
+	for _, f := range Formats[1:3] {
+		if text := render(t, f, r); strings.Count(text, "exit 0, expected timeout") < 2 {
+			t.Errorf("%s does not say it in the table and in the verdict:\n%s", f.Name, text)
 		}
 	}
 }
