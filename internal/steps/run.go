@@ -309,8 +309,22 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool
 		v.drop()
 		return true
 	}
+	sr.Notes = append(sr.Notes, r.hints(s, sr, way)...)
 	r.conclude(ctx, v, s, sr, w)
 	return false
+}
+
+// hints adds to what is known of a step what is known of the caller's machine.
+func (r *Runner) hints(s PlanStep, sr *StepResult, w *way) []string {
+	notes := hints(s, sr)
+	if name := missing(s, sr); name != "" {
+		path, _ := r.Getenv("PATH")
+		spec, _ := r.spec(s, w)
+		if hint := box.NotFound(spec, name, path); hint != "" {
+			notes = append(notes, hint)
+		}
+	}
+	return notes
 }
 
 func notBegun(sr *StepResult) *StepResult {

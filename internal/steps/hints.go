@@ -1,0 +1,95 @@
+package steps
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/lazy"
+)
+
+// maxNamesNoted is how many names a note repeats.
+const maxNamesNoted = 5
+
+const (
+	hintNoNetwork = "this step has no network (no egressAllow); if it needs one, run it once with egressMode: audit"
+	hintNoProxy   = "nothing reached the proxy: the program does not use http_proxy, or needs DNS, which boxes do not have; write tcp://NAME:PORT"
+)
+
+// hints are notes for whoever reads a result and wonders. They say what we know of
+// the step's box, and change no verdict.
+func hints(s PlanStep, sr *StepResult) (notes []string) {
+	if n := unset(s.PassEnv, sr.PassedEnv); n != "" {
+		notes = append(notes, "passEnv: not in the caller's environment, so the step did not have it: "+n)
+	}
+	if lacksNetwork(sr) {
+		switch {
+		case sr.Network == "none":
+			notes = append(notes, hintNoNetwork)
+		case sr.Network == "allowlist" && len(sr.Egress) == 0:
+			notes = append(notes, hintNoProxy)
+		}
+	}
+	var names []string
+	for _, e := range sr.Egress {
+		if e.Verdict == egress.Failed && e.Reason == egress.ReasonResolve && e.Host != egress.Others && !slices.Contains(names, e.Host) {
+			names = append(names, e.Host)
+		}
+	}
+	if len(names) > 0 {
+		notes = append(notes, upToNames(names)+" did not resolve on this host")
+	}
+	return notes
+}
+
+// lacksNetwork says whether a step failed as one does that waits for a network or
+// gives up on it: by its own exit code, or at its deadline. 126 and 127 are what
+// shells say of a command that is not there.
+func lacksNetwork(sr *StepResult) bool {
+	switch {
+	case sr.Status != StatusFailed || len(sr.Violations) > 0:
+		return false
+	case sr.Fault != nil:
+		return sr.Fault.Type == box.Timeout
+	}
+	return sr.ExitCode != nil && !slices.Contains([]int{0, 126, 127}, *sr.ExitCode)
+}
+
+func unset(asked, passed []string) string {
+	var names []string
+	for _, n := range asked {
+		if !slices.Contains(passed, n) {
+			names = append(names, n)
+		}
+	}
+	return upToNames(names)
+}
+
+func upToNames(names []string) string {
+	more := ""
+	if n := len(names) - maxNamesNoted; n > 0 {
+		names, more = names[:maxNamesNoted], fmt.Sprintf(" and %d more", n)
+	}
+	return inertAll(names, ", ") + more
+}
+
+// notFound are the words of shells for a command that is not there: dash's and
+// busybox's, then bash's.
+var notFound = lazy.Regexp(`^[^\n]*?: (?:line )?\d+: ([^\s:]+): (?:command )?not found$`)
+
+// missing is the command that a step's shell did not find, by the last line of the
+// step's own output. Any program can write that line: it is good for a hint only.
+func missing(s PlanStep, sr *StepResult) string {
+	if s.Language != "sh" && s.Language != "bash" || sr.Status != StatusFailed || sr.Fault != nil || sr.ExitCode == nil || *sr.ExitCode != 127 {
+		return ""
+	}
+	last := strings.TrimRight(sr.Tail, "\r\n")
+	last = last[strings.LastIndexByte(last, '\n')+1:]
+	m := notFound().FindStringSubmatch(last)
+	if m == nil {
+		return ""
+	}
+	return m[1]
+}
