@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -81,6 +83,13 @@ type TreeOptions struct {
 // OpenTree makes the workspace ready for steps: what a killed run left is
 // completed or dropped, and secrets are found. The notes are for the report.
 func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []string, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return nil, nil, fmt.Errorf("look at the workspace: %w", err)
+	}
+	if why := notOwner(os.Geteuid(), int(st.Uid), userName); why != "" {
+		return nil, nil, errors.New(why)
+	}
 	store, err := commit.Open(dir, commit.Options{StateDirs: o.StateDirs})
 	if err != nil {
 		return nil, nil, err
@@ -97,10 +106,6 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	notes = append(notes, store.Recovered()...)
 	if passed := store.Passed(); len(passed) > 0 {
 		notes = append(notes, fmt.Sprintf("what steps write is kept in %s; not used: %s", store.Path(), strings.Join(passed, "; ")))
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil {
-		return t, notes, fmt.Errorf("look at the workspace: %w", err)
 	}
 	t.owner = owner{int(st.Uid), int(st.Gid), os.FileMode(st.Mode & 0o777)}
 	if t.mask, err = scrub.Find(ctx, dir, scrub.Options{Home: o.Home}); err != nil {
@@ -128,6 +133,25 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 // Persisted are the configurations of git, below the workspace, in which a
 // checkout had left its credentials when the run began. No step sees them.
 func (t *Tree) Persisted() []string { return t.persisted }
+
+// notOwner says why a user cannot run steps on a workspace: what a step writes is
+// made as the workspace's owner, which only root can do for somebody else. "" if
+// the user can.
+func notOwner(user, owner int, name func(uid int) string) (why string) {
+	if user == 0 || user == owner {
+		return ""
+	}
+	return fmt.Sprintf("the workspace belongs to %s (uid %d), and this is uid %d: run as its owner, or chown it", name(owner), owner, user)
+}
+
+// userName is the name of an account, if it has one.
+func userName(uid int) string {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return "nobody that has a name here"
+	}
+	return inert(u.Username)
+}
 
 // Close takes away all that is not committed. A commit that could not be
 // completed stays for the next run.
@@ -439,11 +463,35 @@ func (v *view) used(ctx context.Context) (box.DiskUse, error) {
 	default:
 	}
 	bytes, inodes := v.room.Bound()
+	over := u.Over(bytes, inodes)
+	switch {
+	case !full && !over:
+		u = v.stepsOwn(u)
+	case v.why == "" && v.room.By() != disk.Sampler: // it is a little larger than its bound
+		u.Bytes, u.Inodes = min(u.Bytes, bytes), min(u.Inodes, inodes)
+	}
 	return box.DiskUse{
 		By: v.room.By(), BoundBytes: bytes - v.whole.Bytes, UsedBytes: u.Bytes - v.base.Bytes,
 		BoundInodes: inodes - v.whole.Inodes, UsedInodes: u.Inodes - v.base.Inodes,
-		Over: u.Over(bytes, inodes), Full: full,
+		Over: over, Full: full,
 	}, nil
+}
+
+// maxCounted is how many files a step may have written for them to be counted one
+// by one. What the overlay keeps beside them is nothing next to more.
+const maxCounted = 4096
+
+// stepsOwn leaves out of what a file system has in use what the overlay and the
+// file system itself made of it: a step that wrote nothing has written nothing.
+func (v *view) stepsOwn(u disk.Usage) disk.Usage {
+	if v.why != "" || v.room.By() == disk.Sampler || u.Inodes > maxCounted {
+		return u
+	}
+	own, err := disk.Of(context.Background(), v.room.Upper())
+	if err != nil || own.AtLeast {
+		return u
+	}
+	return disk.Usage{Bytes: min(own.Bytes, u.Bytes), Inodes: min(own.Inodes, u.Inodes), Full: u.Full}
 }
 
 // read says what the step changed. Nobody of it is alive.

@@ -218,3 +218,48 @@ func TestTreeShowsTheModeThatTheWorkspaceHasNow(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyWhatTheStepWroteCountsAsWritten(t *testing.T) {
+	tree, _ := openTree(t, map[string]string{"a": "x"})
+	v, err := tree.view(t.Context(), PlanStep{ID: "s", DiskMb: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.drop()
+	// As an overlay does when it is mounted.
+	for _, dir := range []string{"work", "index", "incompat/volatile"} {
+		if err := os.MkdirAll(filepath.Join(v.room.Work(), dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if use, err := v.used(t.Context()); err != nil || use.UsedBytes != 0 || use.UsedInodes != 0 || use.Full || use.Over {
+		t.Errorf("of nothing: %+v, %v", use, err)
+	}
+	if err := os.WriteFile(filepath.Join(v.room.Upper(), "f"), make([]byte, 10000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if use, err := v.used(t.Context()); err != nil || use.UsedInodes != 1 || use.UsedBytes < 10000 || use.UsedBytes > 32<<10 {
+		t.Errorf("of one file: %+v, %v", use, err)
+	}
+}
+
+func TestAWorkspaceOfSomebodyElse(t *testing.T) {
+	name := func(int) string { return "ann" }
+	for _, tc := range []struct {
+		sentence    string
+		user, owner int
+		want        string
+	}{
+		{"its owner can run steps on it", 1000, 1000, ""},
+		{"root can run steps on anybody's", 0, 1000, ""},
+		{"another user is told whose it is", 1001, 1000, "the workspace belongs to ann (uid 1000), and this is uid 1001: run as its owner, or chown it"},
+		{"so it is with root's", 1001, 0, "the workspace belongs to ann (uid 0), and this is uid 1001: run as its owner, or chown it"},
+	} {
+		if got := notOwner(tc.user, tc.owner, name); got != tc.want {
+			t.Errorf("%s: %q", tc.sentence, got)
+		}
+	}
+	if got := userName(0); got != "root" {
+		t.Errorf("uid 0 is %q", got)
+	}
+}
