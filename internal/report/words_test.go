@@ -125,3 +125,13 @@ func TestOfAStepThatEndedOtherwiseThanExpectedBothAreSaid(t *testing.T) {
 		}
 	}
 }
+
+func TestAFileThatTakesNoBlockIsWrittenAllTheSame(t *testing.T) {
+	for want, use := range map[string]steps.Usage{"-": {}, "1 of 1024 MiB": {DiskInodes: 1}, "2 of 1024 MiB": {DiskInodes: 1, DiskBytes: 1<<20 + 1}} {
+		s := exited("a", steps.StatusPassed, 0)
+		s.Usage = use
+		if got := disk(&s); got != want {
+			t.Errorf("%+v: %q, want %q", use, got, want)
+		}
+	}
+}

@@ -39,21 +39,25 @@ var heldBy = map[string]string{
 
 // disk is what a step had written against what it might, where it wrote.
 func disk(s *steps.StepResult) string {
-	if s.Usage.DiskBytes <= 0 {
+	if !onDisk(s) {
 		return "-"
 	}
-	return fmt.Sprintf("%d of %d MiB", (s.Usage.DiskBytes+(1<<20)-1)>>20, s.Limits.DiskMb)
+	// A file of a few bytes can lie in its inode.
+	return fmt.Sprintf("%d of %d MiB", (max(s.Usage.DiskBytes, 1)+(1<<20)-1)>>20, s.Limits.DiskMb)
 }
+
+// onDisk says whether something that a step wrote was there at its end.
+func onDisk(s *steps.StepResult) bool { return s.Usage.DiskBytes > 0 || s.Usage.DiskInodes > 0 }
 
 // anyDisk says whether some step wrote.
 func anyDisk(r *steps.Result) bool {
-	return slices.ContainsFunc(r.Steps, func(s steps.StepResult) bool { return s.Usage.DiskBytes > 0 })
+	return slices.ContainsFunc(r.Steps, func(s steps.StepResult) bool { return onDisk(&s) })
 }
 
 // writes says how a step was kept from the workspace, and how much it wrote.
 func writes(s *steps.StepResult) string {
 	var out []string
-	if s.Usage.DiskBytes > 0 {
+	if onDisk(s) {
 		text := "Written: " + disk(s)
 		if n := s.Usage.DiskInodes; n > 0 {
 			text += fmt.Sprintf(" (diskMb) in %d files and folders", n)
