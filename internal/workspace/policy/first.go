@@ -2,6 +2,7 @@ package policy
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -27,6 +28,9 @@ func Why(rawPath string) string {
 		return why
 	}
 	for _, f := range firstForms {
+		if f.suffixed && slices.Contains(otherFiles, path.Ext(last)) {
+			continue
+		}
 		if ok, err := path.Match(f.form, last); ok && err == nil {
 			return f.why
 		}
@@ -93,8 +97,14 @@ var firstFolders = map[string]string{
 }
 
 // firstForms are what no single name says. They are read in this order.
-var firstForms = []struct{ form, why string }{
-	{"requirements*.txt", whyLock}, {"constraints*.txt", whyLock}, {".yarnrc*", whySource},
-	{"dockerfile.*", whyImage}, {"*.dockerfile", whyImage}, {"*.mk", whyBuild}, {"makefile.*", whyBuild}, {"jenkinsfile.*", whyCI},
-	{"*.pth", "runs whenever python starts"},
+var firstForms = []struct {
+	form, why string
+	suffixed  bool // what follows the name can be that of another kind of file
+}{
+	{"requirements*.txt", whyLock, false}, {"constraints*.txt", whyLock, false}, {".yarnrc*", whySource, false},
+	{"dockerfile.*", whyImage, true}, {"*.dockerfile", whyImage, false}, {"*.mk", whyBuild, false}, {"makefile.*", whyBuild, true},
+	{"jenkinsfile.*", whyCI, true}, {"*.pth", "runs whenever python starts", false},
 }
+
+// otherFiles are endings of files that are no Makefile, whatever they begin with.
+var otherFiles = []string{".py", ".pyc", ".pyo", ".pyi", ".go", ".rs", ".js", ".ts", ".java", ".rb", ".md", ".rst", ".html"}

@@ -88,6 +88,7 @@ func (p Policy) Judge(changes []workspace.Change, env Env) Verdict {
 	}
 	var v Verdict
 	t := tally{}
+	missing := &proposal{policy: p, items: items}
 	for _, it := range items {
 		switch it.fate {
 		case special:
@@ -102,9 +103,9 @@ func (p Policy) Judge(changes []workspace.Change, env Env) Verdict {
 				v.Commit = append(v.Commit, it.Change)
 			}
 		case guarded:
-			t.add(ProtectedPath, func() string { return p.guardedMessage(it) })
+			t.add(ProtectedPath, func() string { return guardedMessage(it, missing) })
 		case refused:
-			t.add(ChangeNotAllowed, func() string { return p.refusedMessage(it) })
+			t.add(ChangeNotAllowed, func() string { return refusedMessage(it, missing) })
 		default:
 			t.add(ChangeNotAllowed, func() string { return unknownMessage(it) })
 		}

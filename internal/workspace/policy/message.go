@@ -57,11 +57,11 @@ func did(it item) string {
 	return strconv.Quote(shortened(it.raw)) + " " + verb
 }
 
-func (p Policy) refusedMessage(it item) string {
-	return did(it) + ", and no glob of allowChanges permits that; to permit it, write " + p.line(it.raw)
+func refusedMessage(it item, o *proposal) string {
+	return did(it) + ", and no glob of allowChanges permits that" + o.advice()
 }
 
-func (p Policy) guardedMessage(it item) string {
+func guardedMessage(it item, o *proposal) string {
 	what := "git obeys it"
 	switch name := it.names[it.pinned]; {
 	case looksLike(name, ".github"):
@@ -72,24 +72,7 @@ func (p Policy) guardedMessage(it item) string {
 	if name := it.names[it.pinned]; !slices.Contains(protectedNames, name) {
 		what += " on a machine that takes " + strconv.Quote(shortened(name)) + " for the same name"
 	}
-	return did(it) + "; " + what + ", so a glob permits it only if it names it; to permit it, write " + p.line(it.raw)
-}
-
-// line is the line of the steps file that would permit one more path. A text in
-// Go's quotes is one in YAML's, as long as it is valid UTF-8.
-func (p Policy) line(raw string) string {
-	one := strconv.Quote(escape(raw))
-	list := make([]string, 0, len(p.globs)+1)
-	for _, g := range p.globs {
-		list = append(list, strconv.Quote(g))
-	}
-	if all := "allowChanges: [" + strings.Join(append(list, one), ", ") + "]"; len(all) <= maxLine {
-		return all
-	}
-	if len(one) > maxGlob/4 {
-		return "a glob that means it under allowChanges"
-	}
-	return "one more line under allowChanges: - " + one
+	return did(it) + "; " + what + ", so a glob permits it only if it names it" + o.advice()
 }
 
 func unknownMessage(it item) string {
