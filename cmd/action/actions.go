@@ -17,12 +17,17 @@ import (
 // fromInputs is a run inside GitHub Actions: the same flow, asked for by the
 // inputs of action.yml.
 func (a *app) fromInputs() int {
+	var o options
+	return a.unstarted(&o, a.runInputs(&o))
+}
+
+func (a *app) runInputs(o *options) int {
 	in, err := gha.Env{Getenv: a.getenv, Out: a.stdout}.Inputs()
 	if err != nil {
 		return a.wrong("inputs: %v", err)
 	}
-	o := options{
-		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1,
+	*o = options{
+		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1, token: in.Token,
 		policy: in.Policy, allowEvents: in.AllowEvents,
 	}
 	if in.File == "-" {
@@ -47,15 +52,14 @@ func (a *app) fromInputs() int {
 	if err := a.hideToken(); err != nil {
 		return a.wrong("inputs: token: %v", err)
 	}
-	o.token = in.Token
 	o.shard, o.durations = in.Shard, in.Durations
 	if in.Merge != "" {
 		if o.shard != "" || o.durations != "" {
 			return a.wrong("inputs: merge and shard: a merge runs nothing")
 		}
-		return a.mergeInput(&o, in.Merge)
+		return a.mergeInput(o, in.Merge)
 	}
-	return a.runFile(&o)
+	return a.runFile(o)
 }
 
 // decorate writes the summary, the outputs and the annotations. None of it is
@@ -122,12 +126,13 @@ func (r *run) annotations() []gha.Annotation {
 
 // annotated is the steps file as an annotation names it: from the root of the
 // checkout, which is where GitHub looks for it. Elsewhere it stays as it was given.
-func (r *run) annotated() string {
-	f := r.opt.file
+func (r *run) annotated() string { return r.app.annotatedFile(r.opt.file) }
+
+func (a *app) annotatedFile(f string) string {
 	if f == "" || f == "-" {
 		return ""
 	}
-	root := r.app.getenv("GITHUB_WORKSPACE")
+	root := a.getenv("GITHUB_WORKSPACE")
 	if root == "" {
 		return f
 	}

@@ -134,7 +134,7 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	}
 	name, src, err := a.read(o)
 	if err != nil {
-		return nil, a.wrong("%v", err), false
+		return nil, a.unread(o, err), false
 	}
 	o.source = src
 	lo := a.loadOptions(o)
@@ -146,8 +146,7 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	}
 	p, err = steps.Load(name, src, lo)
 	if err != nil {
-		fmt.Fprintln(a.stderr, strings.TrimRight(err.Error(), "\n"))
-		return nil, exitUsage, false
+		return nil, a.wrongFile(err), false
 	}
 	if code, ok := a.engineAllowed(o); !ok {
 		return nil, code, false

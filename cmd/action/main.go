@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
 )
@@ -42,6 +43,8 @@ type app struct {
 	lookupEnv      func(string) (string, bool)
 	environ        func() []string // nil: no presets of this machine
 	unsetenv       func(string) error
+
+	problems []problem // what kept a run from being begun
 }
 
 // verb is one word of the command line.
@@ -104,9 +107,12 @@ func verbNames() []string {
 	return out
 }
 
-// wrong says what is wrong with what was asked for.
+// wrong says what is wrong with what was asked for. It repeats names that others
+// chose, so it is one line and inert.
 func (a *app) wrong(format string, args ...any) int {
-	fmt.Fprintf(a.stderr, "untrusted-steps: "+format+"\n", args...)
+	text := gha.Inert(fmt.Sprintf(format, args...))
+	fmt.Fprintf(a.stderr, "untrusted-steps: %s\n", text)
+	a.problems = append(a.problems, problem{text: text})
 	return exitUsage
 }
 

@@ -31,10 +31,10 @@ import (
 
 func (a *app) run(args []string) int {
 	o, code, ok := a.flags("run", args, runFlags)
-	if !ok {
-		return code
+	if ok {
+		code = a.runFile(&o)
 	}
-	return a.runFile(&o)
+	return a.unstarted(&o, code)
 }
 
 // runFile is a whole run: load, refuse or run, report, exit status.
@@ -109,8 +109,10 @@ func (a *app) prepareOut(o *options) (code int, ok bool) {
 			err = os.Chmod(dir, 0o755)
 		}
 		if err != nil {
-			a.refused(&steps.Refusal{Cause: fmt.Sprintf("no folder for the report could be made: %v", err),
-				Fix: []string{"# name a folder that can be written, with --out DIR, or in TMPDIR for all temporary files"}}, a.stderr)
+			ref := &steps.Refusal{Cause: fmt.Sprintf("no folder for the report could be made: %v", err),
+				Fix: []string{"# name a folder that can be written, with --out DIR, or in TMPDIR for all temporary files"}}
+			a.refused(ref, a.stderr)
+			a.problems = append(a.problems, problem{text: ref.Cause})
 			return exitRefused, false
 		}
 		o.out = dir

@@ -37,6 +37,7 @@ type Annotation struct {
 	Message string // may have several lines; may be untrusted
 	File    string // may be empty
 	Line    int    // 0: none
+	Column  int    // of that line; 0: none
 }
 
 // Annotate shows at most ten annotations of each kind, the worst first. Where
@@ -74,6 +75,9 @@ func (e Env) annotate(a Annotation) error {
 		fields["file"] = Inert(a.File)
 		if a.Line > 0 {
 			fields["line"] = strconv.Itoa(a.Line)
+			if a.Column > 0 {
+				fields["col"] = strconv.Itoa(a.Column)
+			}
 		}
 	}
 	lines := strings.Split(a.Message, "\n")
