@@ -199,12 +199,8 @@ func effects(s *steps.StepResult, l level) string {
 		if e.Verdict == "denied" && told {
 			continue // told by the events, with the line to add
 		}
-		why := e.Rule
-		if e.Verdict != "allowed" {
-			why = e.Reason
-		}
-		req = append(req, fmt.Sprintf("%-7s %s:%d %s, %s, %d bytes in, %d out (%s)", e.Verdict, e.Host, e.Port, e.Protocol,
-			plural(e.Count), e.BytesIn, e.BytesOut, why))
+		req = append(req, fmt.Sprintf("%-7s %s:%d %s, %s, %d bytes in, %d out%s", e.Verdict, e.Host, e.Port, e.Protocol,
+			plural(e.Count), e.BytesIn, e.BytesOut, ruled(e)))
 	}
 	if n := len(req); n > 0 {
 		out += "Requests\n\n" + rest(req[:min(n, l.requests)], n)

@@ -149,6 +149,10 @@ func notEnforced() *steps.Result {
 	b.Network = "host"
 	c := exited("c", steps.StatusPassed, 0)
 	c.Network, c.EgressMode = "allowlist", "audit"
+	c.Egress = []steps.EgressRecord{
+		{Host: "two.example", Port: 8443, Protocol: "https", Verdict: "allowed", Reason: "audit", Count: 2},
+		{Host: "one.example", Port: 443, Protocol: "https", Verdict: "allowed", Count: 1},
+	}
 	c.EgressProposal = []string{"one.example", "two.example:8443"}
 	return result(steps.VerdictPass, a, b, c)
 }
@@ -167,7 +171,7 @@ func writers() *steps.Result {
 	built.FilesTotal = len(built.Files)
 	built.First = []string{"go.sum", "a.txt"}
 	built.Notes = []string{`what git refreshes by itself is not committed: ".git/index"`}
-	built.Patch = &steps.Patch{Path: "steps/build/changes.patch", Bytes: 900, Files: 4, Left: 1, Masked: 2}
+	built.Patch = &steps.Patch{Path: "steps/build/changes.patch", Bytes: 900, Files: 4, Left: 1, Masked: 2, MaskedFiles: []string{"dist/app", "b.txt"}}
 	built.Limits.DiskBy, built.Usage.DiskBytes, built.Usage.DiskInodes = "loop", 3<<20+1, 5
 
 	guarded := exited("guarded", steps.StatusFailed, 0)
@@ -233,7 +237,7 @@ func hostile(each int) *steps.Result {
 				Results: []steps.CellResult{{next(): next()}, nil},
 				Files:   []steps.FileChange{{Path: next(), Change: next(), Type: next(), Mode: "4" + next(), Target: next(), From: next()}, {Path: ".git/" + next(), Change: "deleted", Type: "file"}},
 				First:   []string{next(), ".git/" + next()}, Notes: []string{next(), next()}, WorkspaceBy: next(),
-				Patch: &steps.Patch{Path: next(), Files: 1, Left: 1, Masked: 1}, Usage: steps.Usage{DiskBytes: 1, DiskInodes: 1},
+				Patch: &steps.Patch{Path: next(), Files: 1, Left: 1, Masked: 3, MaskedFiles: []string{next(), next()}}, Usage: steps.Usage{DiskBytes: 1, DiskInodes: 1},
 				FilesTotal: 2, Violations: []steps.Violation{{Type: next(), Message: next()}}, PassedEnv: []string{next()},
 				Tail: next() + "\n" + next() + "\r" + next(), Limits: steps.Limits{Enforced: []string{next()}, By: next(), DiskBy: next()},
 			}

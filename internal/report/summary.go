@@ -34,12 +34,15 @@ func (p *page) add(text string) bool {
 }
 
 // WriteSummary writes the Markdown of the job summary in at most budget bytes,
-// the most important first: the verdict, what was not enforced, the table, each
-// failed step, then what the other steps did. What did not fit is counted.
+// the most important first: the verdict, whom the steps talked to and what to
+// look at, what was not enforced, the table, each failed step, then what the other steps did. What did not fit is counted.
 func WriteSummary(w io.Writer, r *steps.Result, budget int) error {
 	p := &page{budget: budget}
 	p.add("## untrusted-steps: " + mark(r.Verdict) + "\n\n")
 	p.add(inlineUpTo(verdictLine(r), maxSentence) + "\n\n")
+	if !p.add(top(r)) {
+		p.left = append(p.left, "whom the steps talked to and what to look at first")
+	}
 	p.add(overview(r))
 	if r.Refusal != nil {
 		p.add(refusal(r.Refusal))
@@ -82,7 +85,8 @@ func verdictWord(v string) string {
 }
 
 func overview(r *steps.Result) string {
-	cgroup := "no cgroup"
+	// What was found is in the cause: there may be one that is not ours to use.
+	cgroup := "no cgroup that takes caps of ours"
 	if r.Host.Cgroup != "" {
 		cgroup = "cgroup " + r.Host.Cgroup
 	}

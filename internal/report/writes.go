@@ -78,7 +78,7 @@ func writes(s *steps.StepResult) string {
 			text += fmt.Sprintf(" It leaves out %s, named at its top.", count(p.Left, "thing", "things"))
 		}
 		if p.Masked > 0 {
-			text += fmt.Sprintf(" Secrets are masked in %s of it, which may not apply.", count(p.Masked, "file", "files"))
+			text += fmt.Sprintf(" Secrets are masked in %s of it, which may not apply%s.", count(p.Masked, "file", "files"), maskedFiles(s))
 		}
 		out = append(out, text)
 	}
@@ -86,4 +86,24 @@ func writes(s *steps.StepResult) string {
 		return ""
 	}
 	return strings.Join(out, "\n") + "\n\n"
+}
+
+// maskedFiles names the files whose lines hold a secret that only the patch hides.
+// Where they are in the workspace, whoever gets that gets the secret.
+func maskedFiles(s *steps.StepResult) string {
+	var names []string
+	for _, f := range s.Patch.MaskedFiles[:min(len(s.Patch.MaskedFiles), maxNamed)] {
+		names = append(names, inline(f))
+	}
+	out := ""
+	if len(names) > 0 {
+		out = ": " + strings.Join(names, ", ")
+		if n := s.Patch.Masked - len(names); n > 0 {
+			out += fmt.Sprintf(" and %d more", n)
+		}
+	}
+	if s.Workspace == "committed" || s.Workspace == "kept" {
+		out += "; in the workspace nothing is masked"
+	}
+	return out
 }

@@ -220,6 +220,8 @@ type Patch struct {
 	Left int `json:"left,omitempty"`
 	// Masked counts files with masked lines in the patch.
 	Masked int `json:"masked,omitempty"`
+	// MaskedFiles are the first of these.
+	MaskedFiles []string `json:"maskedFiles,omitempty"`
 }
 
 // EgressRecord is one destination a step asked for, with one outcome.

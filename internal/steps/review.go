@@ -192,7 +192,7 @@ func (r *Runner) patch(ctx context.Context, d *delta.Delta, changes []workspace.
 		}
 		return err
 	}
-	sr.Patch = &Patch{Path: name, Bytes: sum.Bytes, Files: sum.Files, Left: len(sum.Lost) + len(sum.Refused), Masked: sum.Masked}
+	sr.Patch = &Patch{Path: name, Bytes: sum.Bytes, Files: sum.Files, Left: len(sum.Lost) + len(sum.Refused), Masked: sum.Masked, MaskedFiles: sum.MaskedPaths}
 	return nil
 }
 

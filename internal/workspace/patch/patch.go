@@ -65,6 +65,8 @@ type Summary struct {
 	// Masked counts files with masked lines: they may not apply, or get the
 	// mask as their content.
 	Masked int
+	// MaskedPaths are the first of these files.
+	MaskedPaths []string
 }
 
 // Note says something of a path, which is the exact and untrusted one, less the

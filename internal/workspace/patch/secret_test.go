@@ -33,8 +33,8 @@ func TestSecretsAreNotInAPatch(t *testing.T) {
 	if diff := cmp.Diff(want, sum.Lost); diff != "" {
 		t.Errorf("lost (-want +got):\n%s", diff)
 	}
-	if sum.Masked != 4 || sum.Files != 7 {
-		t.Errorf("%d masked, %d files", sum.Masked, sum.Files)
+	if sum.Masked != 4 || len(sum.MaskedPaths) != 4 || sum.Files != 7 {
+		t.Errorf("%d masked (%q), %d files", sum.Masked, sum.MaskedPaths, sum.Files)
 	}
 	p := b.String()
 	if strings.Contains(p, secret) {

@@ -20,6 +20,9 @@ const (
 	typeDir  = "dir"
 )
 
+// maxMaskedPaths is how many files with masked lines are named in the result.
+const maxMaskedPaths = 20
+
 // lost is why a change is not carried. It ends one file, not the patch.
 type lost string
 
@@ -86,6 +89,9 @@ func (p *writer) change(ctx context.Context, c workspace.Change) error {
 	p.sum.Files++
 	if masked {
 		p.sum.Masked++
+		if len(p.sum.MaskedPaths) < maxMaskedPaths {
+			p.sum.MaskedPaths = append(p.sum.MaskedPaths, path)
+		}
 		p.masked = append(p.masked, Note{Path: path})
 	}
 	p.modes(path, before, after)
