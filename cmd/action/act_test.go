@@ -93,7 +93,24 @@ runs:
         cp -r "SOURCES/$REF/." "$TO"
 `
 
-// upload and download stand in for the actions of artifacts, as checkout does.
+// setupGo stands in for actions/setup-go: here Go is there already.
+const setupGo = `
+name: setup-go
+inputs:
+  go-version: {}
+  cache: { default: "true" }
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env:
+        VERSION: ${{ inputs.go-version }}
+      run: |
+        [[ $(go version) == *"go$VERSION"* ]] || { echo "the workflow asks for Go $VERSION, and the action is built with $(go version)"; exit 1; }
+`
+
+// upload and fetchArtifacts stand in for the actions of artifacts, as checkout
+// does: upload also says what it keeps.
 const upload = `
 name: upload
 inputs:
@@ -101,6 +118,7 @@ inputs:
   path: { required: true }
   overwrite: { default: "false" }
   retention-days: { default: "0" }
+  if-no-files-found: { default: warn }
 runs:
   using: composite
   steps:
@@ -108,11 +126,18 @@ runs:
       env:
         NAME: ${{ inputs.name }}
         FROM: ${{ inputs.path }}
+        NONE: ${{ inputs.if-no-files-found }}
       run: |
         [ "$NAME" != "LOST" ] || exit 0
-        [ -e "$FROM" ] || { echo "nothing to upload"; exit 0; }
-        mkdir -p "KEPT/$NAME"
-        cp -r "$FROM/." "KEPT/$NAME"
+        if [ -e "$FROM" ]; then
+          mkdir -p "KEPT/$NAME"
+          cp -r "$FROM/." "KEPT/$NAME"
+          echo "kept $(ls "$FROM" | tr '\n' ' ')"
+        elif [ "$NONE" = error ]; then
+          exit 1
+        else
+          echo "kept nothing"
+        fi
 `
 
 const fetchArtifacts = `
@@ -151,6 +176,7 @@ func (w workflow) run(t *testing.T, act string) job {
 	write("upload/action.yml", kept.Replace(upload), 0o644)
 	write("download/action.yml", kept.Replace(fetchArtifacts), 0o644)
 	write("artifacts/.keep", "", 0o644)
+	write("setup-go/action.yml", setupGo, 0o644)
 	write("event.json", w.payload, 0o644)
 	write("repo/README", "", 0o644)
 	write("home/.keep", "", 0o644)
@@ -165,6 +191,7 @@ func (w workflow) run(t *testing.T, act string) job {
 	cmd := exec.Command(act, w.event, "-e", filepath.Join(dir, "event.json"), "-W", filepath.Join(root, "examples/workflows", w.name),
 		"-P", "ubuntu-latest=-self-hosted", "-P", "self-hosted=-self-hosted", "--json",
 		"--local-repository", "actions/checkout@v4="+filepath.Join(dir, "checkout"),
+		"--local-repository", "actions/setup-go@v5="+filepath.Join(dir, "setup-go"),
 		"--local-repository", "actions/upload-artifact@v4="+filepath.Join(dir, "upload"),
 		"--local-repository", "actions/download-artifact@v4="+filepath.Join(dir, "download"),
 		"--local-repository", "untrusted-steps/untrusted-steps@v1="+action,
@@ -361,6 +388,9 @@ func TestExamplesUnderAct(t *testing.T) {
 				"the-change": {"run-tests.sh": "touch made"},
 			}}.run(t, act)
 		j.check(t, "success", map[string]string{"verdict": "pass", "changed-files": "1"}, "tests", "pass")
+		if !strings.Contains(j.log, "kept egress.jsonl junit.xml report.html report.json results.sarif steps summary.md") {
+			t.Errorf("the report is not kept:\n%s", j.log)
+		}
 		if !strings.Contains(j.log, "check run: the API does not answer") || strings.Contains(j.log, apiToken) {
 			t.Errorf("the log does not say that nobody was told, or has the token:\n%s", j.log)
 		}
@@ -371,9 +401,13 @@ func TestExamplesUnderAct(t *testing.T) {
 		}}.run(t, act).check(t, "success", map[string]string{"verdict": "pass", "changed-files": "1"}, "docs", "page.html")
 	})
 	t.Run("a self-hosted runner skips what needs a failed step", func(t *testing.T) {
-		workflow{name: "self-hosted.yml", event: "push", payload: "{}", shipped: true, sources: map[string]map[string]string{
+		j := workflow{name: "self-hosted.yml", event: "push", payload: "{}", shipped: true, sources: map[string]map[string]string{
 			"the-change": {"run-tests.sh": "#!/bin/sh\nexit 1\n", "build-docs.sh": "#!/bin/sh\necho >page.html\n"},
-		}}.run(t, act).check(t, "failure", map[string]string{"verdict": "fail", "failed-steps": "tests", "changed-files": "0"}, "skipped")
+		}}.run(t, act)
+		j.check(t, "failure", map[string]string{"verdict": "fail", "failed-steps": "tests", "changed-files": "0"}, "skipped")
+		if !strings.Contains(j.log, "kept ") || !strings.Contains(j.log, "report.json") {
+			t.Errorf("the report of a run that failed is not kept:\n%s", j.log)
+		}
 	})
 }
 
