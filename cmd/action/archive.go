@@ -57,7 +57,7 @@ func (a *app) snapshot(args []string) int {
 	if n := sum.OutOf - len(sum.LeftOut); n > 0 {
 		fmt.Fprintf(a.stderr, "untrusted-steps: and %d more\n", n)
 	}
-	return a.print(fmt.Sprintf("%s: %s\n", gha.Inert(o.file), counts(sum)))
+	return a.print(fmt.Sprintf("%s: packed %s\n", gha.Inert(o.file), counts(sum)))
 }
 
 // restore puts a snapshot into the workspace, or changes nothing.
@@ -80,7 +80,7 @@ func (a *app) restore(args []string) int {
 	if err != nil {
 		return a.unarchived(ctx, fmt.Errorf("%s: %w", o.file, err))
 	}
-	return a.print(fmt.Sprintf("%s: %s\n", gha.Inert(o.workspace), counts(sum)))
+	return a.print(fmt.Sprintf("%s: restored %s\n", gha.Inert(o.workspace), counts(sum)))
 }
 
 func counts(s archive.Summary) string {

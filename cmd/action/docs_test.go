@@ -374,7 +374,14 @@ func TestExitsAreDocumented(t *testing.T) {
 // that actionlint takes, and its commands name things that are there.
 func TestREADMEExamples(t *testing.T) {
 	readme := document(t, "README.md")
-	a := &app{getenv: func(string) string { return "" }, lookupEnv: func(string) (string, bool) { return "", false }}
+	// A machine that is set up for a mirror: a preset stands for what a machine has.
+	home := t.TempDir()
+	a := &app{
+		getenv: func(string) string { return "" }, lookupEnv: func(string) (string, bool) { return "", false },
+		environ: func() []string {
+			return []string{"HOME=" + home, "NPM_CONFIG_REGISTRY=https://packages.example.com/"}
+		},
+	}
 	files, snippets := 0, 0
 	for _, block := range indented(readme) {
 		switch {
@@ -385,12 +392,19 @@ func TestREADMEExamples(t *testing.T) {
 			}
 		case strings.Contains(block, "uses: untrusted-steps/untrusted-steps@"):
 			snippets++
-			w := "on: pull_request\njobs:\n  gate:\n    runs-on: ubuntu-latest\n    steps:\n"
-			for line := range strings.Lines(block) {
-				w += "      " + line
-			}
-			for _, e := range lint(t, "README.yml", []byte(w)) {
+			for _, e := range lint(t, "README.yml", []byte(block)) {
 				t.Error(e)
+			}
+			for what, want := range map[string]string{
+				"nothing but reading":                     "permissions: { contents: read }",
+				"the steps file of the base branch":       "github.event.pull_request.base.sha",
+				"no token in the checkout":                "path: change, persist-credentials: false",
+				"a Go to build the action with":           "actions/setup-go@",
+				"user namespaces where AppArmor has them": "kernel.apparmor_restrict_unprivileged_userns=0",
+			} {
+				if !strings.Contains(block, want) {
+					t.Errorf("the workflow of the README, which people copy, lacks %s (%s)", what, want)
+				}
 			}
 		}
 	}

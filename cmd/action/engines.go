@@ -77,6 +77,11 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager, runner *steps.Run
 				note += " (" + info.Note + ")"
 			}
 			more := info.Note != "" || len(passed) > 0
+			// Why auto takes the first engine is as much a reason as why it takes another.
+			if at, ok := e.(interface{ Path() string }); ok && r.opt.engine == "auto" {
+				note += fmt.Sprintf("; %s %s at %s passed the probe box", info.Name, info.Version, at.Path())
+				more = true
+			}
 			if len(passed) > 0 {
 				note += "; not " + strings.Join(passed, "; not ")
 			}

@@ -111,6 +111,13 @@ func (e *Engine) Close() {
 	_ = e.bin.Close()
 }
 
+// Path is the binary that boxes are started from.
+func (e *Engine) Path() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.bin.id.path
+}
+
 // Info describes the engine.
 func (e *Engine) Info() box.Info {
 	e.mu.Lock()
