@@ -258,7 +258,7 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 		for _, name := range removed {
 			r.log.Say("removed what a killed run had left: " + name)
 		}
-		r.result.Host.Cgroup = map[string]string{"cgroup2": "v2", "cgroup1": "v1"}[mgr.Kind()]
+		r.result.Host.Cgroup = cgroupWord(mgr.Kind())
 	}
 	tree, refusal := r.tree(ctx)
 	if refusal != nil {
@@ -408,6 +408,10 @@ func (r *run) limits() (*limits.Manager, *steps.Refusal) {
 	if err == nil {
 		return mgr, nil
 	}
+	var no *limits.Refusal
+	if errors.As(err, &no) {
+		r.result.Host.CgroupFound = cgroupWord(no.Found)
+	}
 	var requires []string
 	for _, s := range r.plan.Steps {
 		if s.RequireLimits {
@@ -422,13 +426,17 @@ func (r *run) limits() (*limits.Manager, *steps.Refusal) {
 	}
 	ref := &steps.Refusal{Cause: fmt.Sprintf("the caps on memory and processes that %s %s cannot be enforced here: %v",
 		list(requires), noun(len(requires), "requires", "require"), err)}
-	var no *limits.Refusal
-	if errors.As(err, &no) {
+	if no != nil {
 		ref.Cause = fmt.Sprintf("the caps on memory and processes that %s %s cannot be enforced here: %s",
 			list(requires), noun(len(requires), "requires", "require"), no.Cause)
 		ref.Fix = no.Fix
 	}
 	return nil, ref
+}
+
+// cgroupWord is a kind of control groups as a report has it; empty for none.
+func cgroupWord(kind string) string {
+	return map[string]string{limits.Kind2: "v2", limits.Kind1: "v1"}[kind]
 }
 
 // fileName is the steps file as a command line can name it.

@@ -10,6 +10,7 @@ import (
 type Refusal struct {
 	Cause string
 	Fix   []string
+	Found string // Kind1 or Kind2, of which nothing can be used; empty if there is none
 }
 
 func (r *Refusal) Error() string { return "no step can be capped here: " + r.Cause }
@@ -30,8 +31,26 @@ type facts struct {
 	runtimeDirSet bool   // XDG_RUNTIME_DIR names it already
 }
 
-// refuse finds the words. It decides nothing: Open has tried everything.
+// refuse says what was found, and what helps.
 func refuse(f facts) *Refusal {
+	r := words(f)
+	r.Found = f.found()
+	return r
+}
+
+// found is the kind of control groups that memory belongs to; empty if none.
+func (f facts) found() string {
+	switch {
+	case !f.mounted || len(f.off) > 0:
+		return ""
+	case f.v2:
+		return Kind2
+	}
+	return Kind1
+}
+
+// words finds the words. It decides nothing: Open has tried everything.
+func words(f facts) *Refusal {
 	switch {
 	case len(f.off) > 0:
 		return &Refusal{

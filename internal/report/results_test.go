@@ -121,7 +121,7 @@ func faults() *steps.Result {
 
 func refused() *steps.Result {
 	r := result(steps.VerdictRefused)
-	r.Host.Cgroup = ""
+	r.Host.Cgroup, r.Host.CgroupFound = "", "v1"
 	r.Host.Proof[0].OK, r.Host.Proof[0].How = false, "no cgroup of ours can cap memory"
 	r.Refusal = &steps.Refusal{Cause: "requireLimits: memory and pids cannot be capped here\nno cgroup is delegated to this user",
 		Fix: []string{"systemd-run --user --scope -p Delegate=yes untrusted-steps run steps.yml"}}

@@ -85,10 +85,12 @@ func verdictWord(v string) string {
 }
 
 func overview(r *steps.Result) string {
-	// What was found is in the cause: there may be one that is not ours to use.
-	cgroup := "no cgroup that takes caps of ours"
-	if r.Host.Cgroup != "" {
+	cgroup := "no cgroup that takes caps"
+	switch {
+	case r.Host.Cgroup != "":
 		cgroup = "cgroup " + r.Host.Cgroup
+	case r.Host.CgroupFound != "": // there is one, and it is not ours to use
+		cgroup = "cgroup " + r.Host.CgroupFound + " that takes no caps of ours"
 	}
 	if r.Merged != nil && len(r.Merged.Shards) == 0 {
 		return ""

@@ -88,12 +88,14 @@ type Tool struct {
 
 // Host is where the run took place.
 type Host struct {
-	OS     string  `json:"os"`
-	Kernel string  `json:"kernel"`
-	Arch   string  `json:"arch"`
-	Cgroup string  `json:"cgroup"` // "v1", "v2" or "" where no caps are possible
-	Runner string  `json:"runner"` // "github", "local", ...
-	Proof  []Proof `json:"proof"`
+	OS     string `json:"os"`
+	Kernel string `json:"kernel"`
+	Arch   string `json:"arch"`
+	Cgroup string `json:"cgroup"` // "v1", "v2" or "" where no caps are possible
+	// CgroupFound is what there is where no caps are possible: "v1", "v2" or "".
+	CgroupFound string  `json:"cgroupFound,omitempty"`
+	Runner      string  `json:"runner"` // "github", "local", ...
+	Proof       []Proof `json:"proof"`
 }
 
 // Proof is one control that was seen to work on this host before step 1.
