@@ -183,6 +183,11 @@ func mask(m *gha.Masker, sr *StepResult) {
 	for i := range sr.Notes {
 		sr.Notes[i] = m.Mask(sr.Notes[i])
 	}
+	if sr.Patch != nil {
+		for i := range sr.Patch.MaskedFiles {
+			sr.Patch.MaskedFiles[i] = m.Mask(sr.Patch.MaskedFiles[i])
+		}
+	}
 	for i := range sr.First {
 		sr.First[i] = m.Mask(sr.First[i])
 	}
