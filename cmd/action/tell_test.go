@@ -127,7 +127,7 @@ func TestAPullRequestIsTold(t *testing.T) {
 		{"no API changes nothing", "steps: [{run: 'true'}]\n", 0, closed.URL, nil, 0, "", []string{"check run: the API does not answer", "comment: not sent"}},
 		{"an event that names no pull request changes nothing", "steps: [{run: 'true'}]\n", 0, "", []string{"GITHUB_EVENT_PATH=/nowhere"}, 0, "", []string{"nothing is told to the pull request: read the event"}},
 		{"nor does a token that is not there", oneFails, 0, "", []string{"UNTRUSTED_STEPS_TOKEN="}, 1, "", []string{"the input token is empty"}},
-		{"a word that is neither true nor false is a wrong input", oneFails, 0, "", []string{"UNTRUSTED_STEPS_CHECK_RUN=yes"}, 2, "", []string{"check-run"}},
+		{"a word that is neither true nor false is a wrong input", oneFails, 0, "", []string{"UNTRUSTED_STEPS_CHECK_RUN=yes"}, 2, "", []string{"untrusted-steps: inputs: check-run"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newAPI(t, c.status)
