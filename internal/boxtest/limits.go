@@ -108,7 +108,7 @@ func (s *suite) limitFacts(t *testing.T) {
 		Need(t, "limits")
 		token := runID()
 		j := s.probing(t, probe.Do("fork bomb"), probe.Do("token", token))
-		j.TimeoutS, j.Pids = 0.5, 48
+		j.TimeoutS, j.Pids = 2, 48 // an emulated machine takes its time to fill them
 		r := s.run(t, j)
 		r.faulted(t, box.Timeout)
 		has := false
