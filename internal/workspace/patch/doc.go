@@ -23,4 +23,7 @@
 // but executable or not. A patch goes forward only: binary files have no way
 // back in it, so git apply -R refuses them. Their names are SHA-1, so a
 // repository that uses SHA-256 takes the rest of a patch and not them.
+//
+// git itself applies no patch that puts a folder in the place of a link that
+// leads to itself: it looks below the link and stops.
 package patch

@@ -2,7 +2,10 @@ package patch
 
 import (
 	"io/fs"
+	"maps"
 	"math/rand/v2"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -84,10 +87,24 @@ func has(t tree, prefix string) bool {
 	return false
 }
 
+// loops says whether a link leads to a link for ever.
+func loops(t tree, name string) bool {
+	for range 41 {
+		f, ok := t[name]
+		if !ok || f.kind != "symlink" {
+			return false
+		}
+		name = path.Join(path.Dir(name), f.text)
+	}
+	return true
+}
+
 // change makes another tree of one.
 func (d dice) change(from tree) tree {
 	to := tree{}
-	for n, f := range from {
+	// In one order, or a seed would not say what it makes.
+	for _, n := range slices.Sorted(maps.Keys(from)) {
+		f := from[n]
 		switch d.IntN(6) {
 		case 0: // deleted
 			continue
@@ -102,13 +119,17 @@ func (d dice) change(from tree) tree {
 				f.mode ^= 0o111
 			}
 		case 4:
-			d.grow(to, n+"/", 2)
-			continue
+			// git looks below the link that goes, and stops at one that leads to
+			// itself: it applies no patch that puts a folder in its place.
+			if !loops(from, n) {
+				d.grow(to, n+"/", 2)
+				continue
+			}
 		}
 		to[n] = f
 	}
 	// A folder becomes a file or a link.
-	for n := range from {
+	for _, n := range slices.Sorted(maps.Keys(from)) {
 		if i := strings.IndexByte(n, '/'); i > 0 && d.IntN(5) == 0 {
 			top := n[:i]
 			for m := range to {
