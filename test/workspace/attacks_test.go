@@ -148,7 +148,7 @@ func attacks(host string) []attack {
 	for _, n := range hostile {
 		hostileText += "echo hostile > \"$(printf './" + octal(n) + "')\"\n"
 	}
-	swap := "mkdir -p a101; (while :; do echo turn >> a101/turns; rm -rf a101/d; mkdir a101/d; echo mine > a101/d/secret; echo mine > a101/d/more; rm -rf a101/d; ln -s %s a101/d; done) & sleep 0.4; exit 0"
+	swap := "mkdir -p a101; (while :; do echo turn >> a101/turns-%[2]s; rm -rf a101/d; mkdir a101/d; echo mine > a101/d/secret; echo mine > a101/d/more; rm -rf a101/d; ln -s %[1]s a101/d; done) & while [ $(cat a101/turns-%[2]s 2>/dev/null | wc -l) -lt 25 ]; do sleep 0.01; done; exit 0"
 	return []attack{{
 		name: "I100 a link out of the workspace is followed by nobody, and is listed with its target",
 		before: func(t *testing.T, p *place, host string) {
@@ -185,7 +185,7 @@ func attacks(host string) []attack {
 	}, {
 		name: "I101 a folder and a link that take turns until the end lead our side nowhere",
 		steps: []scriptStep{
-			{id: "a101-a", text: fmt.Sprintf(swap, host)}, {id: "a101-b", text: fmt.Sprintf(swap, host)}, {id: "a101-c", text: fmt.Sprintf(swap, "../../../../../../.."+host)},
+			{id: "a101-a", text: fmt.Sprintf(swap, host, "a101-a")}, {id: "a101-b", text: fmt.Sprintf(swap, host, "a101-b")}, {id: "a101-c", text: fmt.Sprintf(swap, "../../../../../../.."+host, "a101-c")},
 		},
 		after: func(t *testing.T, s *scene) {
 			for _, id := range []string{"a101-a", "a101-b", "a101-c"} {
@@ -194,8 +194,8 @@ func attacks(host string) []attack {
 				default:
 					s.violates(t, id, "link_escape")
 				}
-				if turns := slices.IndexFunc(s.step(id).Files, func(c workspace.Change) bool { return c.Path == "a101/turns" && c.Size > 100 }); turns < 0 {
-					t.Errorf("control: step %s took less than twenty turns: %q", id, short(s.step(id).Files))
+				if turns := slices.IndexFunc(s.step(id).Files, func(c workspace.Change) bool { return c.Path == "a101/turns-"+id && c.Size >= 25*5 }); turns < 0 {
+					t.Errorf("control: step %s took too few turns: %q", id, short(s.step(id).Files))
 				}
 			}
 			if to, err := os.Readlink(s.at("a101/d")); err == nil {
@@ -421,8 +421,8 @@ func attacks(host string) []attack {
 		name: "I110 J123 a sparse file, too many files and a full disk are disk_limit or bounded",
 		steps: []scriptStep{
 			{id: "a110-sparse", text: "truncate -s 1T a110-big", keys: "  diskMb: 16\n"},
-			{id: "a110-inodes", text: "mkdir a110; i=0; while [ $i -lt 6000 ]; do : > a110/$i; i=$((i+1)); done; sleep 1", keys: "  diskMb: 8\n"},
-			{id: "a110-fill", text: "cat /dev/zero > a110-zero; i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero > a110-$i; i=$((i+1)); done; sleep 1", keys: "  diskMb: 16\n"},
+			{id: "a110-inodes", text: "mkdir a110; i=0; while [ $i -lt 6000 ]; do : > a110/$i; i=$((i+1)); done", keys: "  diskMb: 8\n"},
+			{id: "a110-fill", text: "cat /dev/zero > a110-zero; i=0; while [ $i -lt 40 ]; do head -c 1000000 /dev/zero > a110-$i; i=$((i+1)); done", keys: "  diskMb: 16\n"},
 			{id: "a110-fits", text: "truncate -s 8M a110-hole; head -c 1000000 /dev/zero > a110-full", keys: "  diskMb: 16\n"},
 		},
 		after: func(t *testing.T, s *scene) {
@@ -473,7 +473,7 @@ func attacks(host string) []attack {
 		},
 	}, {
 		name:  "I113 what still writes when a step ends is dead before its files are hashed",
-		steps: []scriptStep{{id: "a113", text: "mkdir a113; for k in 1 2 3; do setsid sh -c 'i=0; while :; do echo $i >> a113/grow'$k'; echo $i > a113/turn'$k'; i=$((i+1)); done' >/dev/null 2>&1 </dev/null & done; sleep 0.5; exit 0"}},
+		steps: []scriptStep{{id: "a113", text: "mkdir a113; for k in 1 2 3; do setsid sh -c 'i=0; while :; do echo $i >> a113/grow'$k'; echo $i > a113/turn'$k'; i=$((i+1)); done' >/dev/null 2>&1 </dev/null & done; until [ -e a113/turn1 ] && [ -e a113/turn2 ] && [ -e a113/turn3 ]; do sleep 0.01; done; sleep 0.1; exit 0"}},
 		after: func(t *testing.T, s *scene) {
 			st := s.passes(t, "a113", "committed")
 			if n := s.asListed(t, st); n != 6 {
