@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,56 +22,7 @@ var program string
 
 func TestMain(m *testing.M) {
 	boxtest.Become(os.Args)
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "untrusted-steps-egress-")
-		if err == nil {
-			defer os.RemoveAll(dir)
-			err = errors.Join(os.Chmod(dir, 0o755), build(dir))
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "build the program under test:", err)
-			return 1
-		}
-		return m.Run()
-	}())
-}
-
-// build makes the program, and a copy of kern that any user can run.
-func build(dir string) error {
-	// The go command caches a package's results by the files that its tests
-	// looked at, and does not see what a go command below them reads.
-	for _, tree := range []string{"../../cmd", "../../internal"} {
-		if err := filepath.WalkDir(tree, func(path string, _ fs.DirEntry, err error) error {
-			if err == nil {
-				_, err = os.Stat(path)
-			}
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	program = filepath.Join(dir, "untrusted-steps")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", program, "../../cmd/action")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
-	if err := os.Chmod(program, 0o755); err != nil {
-		return err
-	}
-	bin, err := exec.Command(program, "kern", "path").Output()
-	if err != nil {
-		return nil // no kern: its tests say so
-	}
-	b, err := os.ReadFile(strings.TrimSpace(string(bin)))
-	if err != nil {
-		return err
-	}
-	kern := filepath.Join(dir, "kern")
-	if err := os.WriteFile(kern, b, 0o755); err != nil {
-		return err
-	}
-	return os.Setenv("KERN_BIN", kern)
+	os.Exit(boxtest.CommandMain(m, &program))
 }
 
 // eachEngine runs a test for each engine that is to be had here.
