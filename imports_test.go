@@ -50,6 +50,9 @@ var mayImport = map[string]string{
 	// Engines know the contract, and not each other.
 	"internal/kern":   "box boxinit idmap overlay rootfs seccomp",
 	"internal/native": "box boxinit idmap overlay rootfs seccomp",
+	// What this host can enforce, and the program that runs in its probe boxes.
+	"internal/host":        "box egress host/inside limits",
+	"internal/host/inside": "",
 	// The flow of a run knows no engine.
 	"internal/steps": "box disk egress gha limits workspace workspace/clone workspace/commit workspace/delta " +
 		"workspace/patch workspace/policy workspace/scrub",
@@ -57,7 +60,7 @@ var mayImport = map[string]string{
 	"internal/report/html": "gha steps",
 	// What a pull request is told of a run.
 	"internal/gha/checks": "gha report steps",
-	"cmd/action":          "box boxinit egress gha gha/checks idmap kern limits native registry report rootfs shard steps workspace workspace/archive workspace/scrub",
+	"cmd/action":          "box boxinit egress gha gha/checks host host/inside idmap kern limits native registry report rootfs shard steps workspace workspace/archive workspace/scrub",
 	"internal/shard":      "box gha steps",
 	"test/egress":         "",
 	"test/workspace":      "",

@@ -65,6 +65,9 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager, runner *steps.Run
 			if err = r.probe(ctx, e, mgr, runner.Tree); err == nil {
 				err = expressible(e, runner, r.plan)
 			}
+			if err == nil {
+				r.result.Host.Proof, err = r.prove(ctx, e, mgr)
+			}
 			if err != nil {
 				closeIt()
 				fixes = append(fixes, fixesFor(err)...)

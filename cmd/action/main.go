@@ -15,6 +15,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
 )
@@ -27,6 +28,9 @@ func main() {
 	}
 	if boxinit.IsChild(os.Args) {
 		boxinit.Main(os.Args)
+	}
+	if inside.IsChild(os.Args) {
+		inside.Main(os.Args)
 	}
 	if kern.IsLauncher(os.Args) {
 		kern.Launch()

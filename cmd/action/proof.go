@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
+)
+
+// errMissed: a control was not seen to work. The host has built boxes, so what
+// helps against that is no help here.
+var errMissed = errors.New("this host does not hold what a box relies on")
+
+// prove shows every control at work with an engine, or finds that it did so since
+// this machine was started and as it is set up now.
+func (r *run) prove(ctx context.Context, e box.Engine, mgr *limits.Manager) ([]steps.Proof, error) {
+	program, err := os.Executable()
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find this program, which runs in the probe boxes: %w", err)
+	}
+	info := e.Info()
+	cfg := host.Config{Engine: info.Name, Version: info.Version, Digest: info.Digest}
+	if mgr != nil {
+		cfg.Groups = mgr.Where()
+	}
+	cache := host.Cache{Dir: proofDir(r.app.getenv, r.opt.workspace)}
+	cfg, cerr := cfg.Here(program)
+	if cerr != nil {
+		cache.Dir = "" // what cannot be told apart is not remembered
+	}
+	if known := cache.Load(cfg); known != nil {
+		r.proved(known, ", earlier in this boot")
+		return toSteps(known, "; seen earlier in this boot"), nil
+	}
+	began := time.Now()
+	list, err := host.Prove(ctx, host.Options{Engine: e, Limits: mgr, Program: program})
+	if err != nil {
+		return nil, err
+	}
+	r.proved(list, fmt.Sprintf(", in %d ms", time.Since(began).Milliseconds()))
+	if missed := host.Missed(list, mgr != nil); missed != "" {
+		return toSteps(list, ""), fmt.Errorf("%w: %s", errMissed, missed)
+	}
+	if err := cache.Save(cfg, list); err != nil {
+		r.log.Say(fmt.Sprintf("what was proved will be proved again in the next run: %v", err))
+	}
+	return toSteps(list, ""), nil
+}
+
+// proved says in a line how much was seen; the report and the summary have each.
+func (r *run) proved(list []host.Proof, also string) {
+	held := 0
+	for _, p := range list {
+		if p.OK {
+			held++
+		}
+	}
+	r.log.Say(fmt.Sprintf("host: %d of %d controls seen to hold%s", held, len(list), also))
+}
+
+func toSteps(list []host.Proof, also string) (out []steps.Proof) {
+	for _, p := range list {
+		out = append(out, steps.Proof{Control: p.Control, OK: p.OK, How: p.How + also, Ms: p.Ms})
+	}
+	return out
+}
+
+// proofDir is where proofs are remembered: with other state of the caller's that
+// no box is ever shown. There is no such place if steps work in a folder above it:
+// what they change there is committed.
+func proofDir(getenv func(string) string, workspace string) string {
+	base := getenv("XDG_STATE_HOME")
+	// A home that is not there is not made: it is no place of anybody's.
+	if home := getenv("HOME"); !filepath.IsAbs(base) && filepath.IsAbs(home) && home != "/" && realPath(home) != "" {
+		base = filepath.Join(home, ".local", "state")
+	}
+	if !filepath.IsAbs(base) {
+		return ""
+	}
+	dir := filepath.Join(base, toolName, "proofs")
+	for at := dir; ; at = filepath.Dir(at) {
+		if real := realPath(at); real != "" {
+			if within(real, workspace) {
+				return ""
+			}
+			return dir
+		}
+		if at == filepath.Dir(at) {
+			return ""
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/native"
+)
+
+func TestProofsAreRememberedWhereNoStepCanWrite(t *testing.T) {
+	home := t.TempDir()
+	state := filepath.Join(home, "state")
+	if err := os.MkdirAll(state, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(home, "link")
+	if err := os.Symlink(state, link); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		home, xdg, workspace, want string
+	}{
+		"in the home":                   {home, "", "/w", home + "/.local/state/untrusted-steps/proofs"},
+		"where XDG says":                {home, state, "/w", state + "/untrusted-steps/proofs"},
+		"beside the workspace":          {home, "", home + "/w", home + "/.local/state/untrusted-steps/proofs"},
+		"in the workspace":              {home, state, home, ""},
+		"in the workspace by a link":    {home, link, state, ""},
+		"no home":                       {"", "", "/w", ""},
+		"a home that is not there":      {home + "/none", "", "/w", ""},
+		"the root as a home":            {"/", "", "/w", ""},
+		"a home that is no place":       {"here", "", "/w", ""},
+		"all is in the workspace":       {home, "", "/", ""},
+		"a place of XDG without a root": {home, "state", "/w", home + "/.local/state/untrusted-steps/proofs"},
+	} {
+		getenv := func(n string) string { return map[string]string{"HOME": c.home, "XDG_STATE_HOME": c.xdg}[n] }
+		if got := proofDir(getenv, c.workspace); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// open is an engine whose boxes have the host's network, whatever was asked for.
+type open struct{ box.Engine }
+
+func (o open) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.Built, error) {
+	s.Network = box.NetworkHost
+	return o.Engine.Start(ctx, s, p)
+}
+
+// TestAMissRefusesTheRun: an engine whose boxes are not what they should be runs
+// nothing, whatever the steps ask for, and auto does not come to rest on it.
+func TestAMissRefusesTheRun(t *testing.T) {
+	boxtest.Boxes(t)
+	was := candidates
+	t.Cleanup(func() { candidates = was })
+	candidates = []candidate{{"native", func(_ context.Context, r *run) (box.Engine, func(), error) {
+		e := &native.Engine{Version: toolVersion(), View: r.view}
+		return open{e}, e.Close, nil
+	}, nil}}
+	dir := boxtest.OpenDir(t)
+	file := filepath.Join(dir, "f.yml")
+	if err := os.WriteFile(file, []byte("steps: [{run: touch ran}]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []string{"native", "auto"} {
+		t.Run(engine, func(t *testing.T) {
+			ws, out := filepath.Join(dir, engine), filepath.Join(dir, "out-"+engine)
+			if err := os.Mkdir(ws, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var stdout, stderr strings.Builder
+			a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
+			if code := a.main([]string{"run", "--engine", engine, "--workspace", ws, "--out", out, file}); code != exitRefused {
+				t.Errorf("exit status %d, want %d\n%s%s", code, exitRefused, stdout.String(), stderr.String())
+			}
+			for _, want := range []string{"refused, nothing ran", "host_loopback", "raw_address"} {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("stderr lacks %q: %s", want, stderr.String())
+				}
+			}
+			report, err := os.ReadFile(filepath.Join(out, "report.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{`"verdict": "refused"`, `"control": "raw_address"`, `"ok": false`} {
+				if !strings.Contains(string(report), want) {
+					t.Errorf("the report lacks %s", want)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(ws, "ran")); err == nil {
+				t.Error("the step ran")
+			}
+		})
+	}
+}

@@ -1,0 +1,12 @@
+// Package host is about what this host can enforce.
+//
+// Prove shows, before the first step of a run, that every control it relies on
+// works here, with the engine and in the control groups that steps will have: it
+// builds two boxes like theirs, tries in them what no step may do, and looks at
+// what came of it. What the boxes say is judged together with evidence from
+// outside of them: counters of the kernel, the ledger of the proxy, listeners on
+// the host that nobody must have called.
+//
+// A control that was not seen to work is a reason to run nothing. Unknown means
+// no: an attempt that only got no answer in time proves nothing.
+package host

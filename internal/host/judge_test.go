@@ -1,0 +1,192 @@
+package host
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
+)
+
+// good is what a host that holds everything shows.
+func good() (facts, result, result) {
+	f := facts{token: "word", port: "4444", files: []string{"/tmp/x"}, calls: [2]int64{1, 1}, spaces: map[string]string{}}
+	s := &inside.Seen{
+		Get:        inside.Tried{What: canaryName, Text: "word"},
+		Names:      []inside.Tried{{What: deniedName, Err: "ENOENT"}},
+		Abstract:   inside.Tried{What: "@x", Err: "ECONNREFUSED"},
+		Interfaces: []string{"lo"},
+		Status:     map[string]string{"NoNewPrivs": "1", "Seccomp": "2"},
+		Powers:     []inside.Tried{{What: "chroot", Err: "EPERM"}},
+		Calls:      []inside.Tried{{What: "add_key", Err: "ENOSYS"}, {What: "perf_event_open", Err: "ENOSYS"}},
+		Spaces:     map[string]string{},
+		Processes:  []inside.Process{{PID: 1, Program: "init"}, {PID: 2, Program: "probe"}},
+		Files:      []inside.Tried{{What: "/tmp/x", Err: "ENOENT"}},
+		Forked:     20, ForkErr: "EAGAIN", Took: map[string]float64{"forks": 3},
+	}
+	for _, set := range sets {
+		s.Status[set] = "0000000000000000"
+	}
+	for _, kind := range []string{"user", "net"} {
+		f.spaces[kind], s.Spaces[kind] = kind+":[1]", kind+":[2]"
+	}
+	for _, to := range []string{rawIPv4 + ":443", "[" + rawIPv6 + "]:443", metadata4 + ":80", "[" + metadata6 + "]:80"} {
+		s.Dials = append(s.Dials, inside.Tried{What: to, Err: "ENETUNREACH"})
+	}
+	for _, to := range []string{"127.0.0.1:4444", "[::1]:4444"} {
+		s.Dials = append(s.Dials, inside.Tried{What: to, Err: "ECONNREFUSED"})
+	}
+	for _, to := range []string{rawIPv4 + ":53", metadata4 + ":53"} {
+		s.Packets = append(s.Packets, inside.Tried{What: to, Err: "ENETUNREACH"})
+	}
+	var ledger []egress.Record
+	for _, x := range []struct {
+		to, host, reason string
+	}{
+		{deniedName + ":443", deniedName, egress.ReasonNoRule},
+		{rawIPv4 + ":443", rawIPv4, egress.ReasonIPLiteral},
+		{"[" + rawIPv6 + "]:443", "[" + rawIPv6 + "]", egress.ReasonIPLiteral},
+		{metadata4 + ":80", metadata4, egress.ReasonMetadata},
+		{"[" + metadata6 + "]:80", "[" + metadata6 + "]", egress.ReasonMetadata},
+		{"127.0.0.1:4444", "127.0.0.1", egress.ReasonIPLiteral},
+		{"localhost:4444", "localhost", egress.ReasonNoRule},
+		{metadataName + ":80", metadataName, egress.ReasonMetadata},
+		{loopbackName + ":80", loopbackName, egress.ReasonNonPublic},
+	} {
+		s.Refused = append(s.Refused, inside.Tried{What: x.to, Text: "HTTP/1.1 403 Forbidden"})
+		ledger = append(ledger, egress.Record{Host: x.host, Verdict: egress.Denied, Reason: x.reason})
+	}
+	killed := syscall.WaitStatus(9)
+	both := []string{"memory", "pids"}
+	looked := result{
+		seen: s, ledger: ledger, enforced: both, by: "cgroup2",
+		evidence: box.Evidence{PidsRefused: 1, Escapes: []box.Escape{{Syscall: "unshare", Program: "untrusted-steps"}}},
+	}
+	grown := result{enforced: both, by: "cgroup2", took: 20 * time.Millisecond, evidence: box.Evidence{OOMKills: 1, PeakMemory: growMemory, Status: &killed}}
+	return f, looked, grown
+}
+
+func TestJudge(t *testing.T) {
+	f, looked, grown := good()
+	if missed := Missed(judge(f, looked, grown), true); missed != "" {
+		t.Fatalf("control: of a good host was missed: %s", missed)
+	}
+	type world struct {
+		f             *facts
+		s             *inside.Seen
+		looked, grown *result
+	}
+	dial := func(to, err string) func(world) {
+		return func(w world) {
+			for i := range w.s.Dials {
+				if w.s.Dials[i].What == to {
+					w.s.Dials[i].Err = err
+				}
+			}
+		}
+	}
+	refused := func(to, text string) func(world) {
+		return func(w world) {
+			for i := range w.s.Refused {
+				if w.s.Refused[i].What == to {
+					w.s.Refused[i].Text = text
+				}
+			}
+		}
+	}
+	unwritten := func(host string) func(world) {
+		return func(w world) {
+			w.looked.ledger = slices.DeleteFunc(w.looked.ledger, func(r egress.Record) bool { return r.Host == host })
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(world)
+		missed []string
+	}{
+		"memory was not stopped":   {func(w world) { w.grown.evidence.OOMKills = 0 }, []string{MemoryCap}},
+		"memory is not capped":     {func(w world) { w.grown.enforced = []string{"pids"} }, []string{MemoryCap}},
+		"more memory than the cap": {func(w world) { w.grown.evidence.PeakMemory = 2 * growMemory }, []string{MemoryCap}},
+		"nothing is capped":        {func(w world) { *w.grown = result{}; w.looked.by, w.looked.enforced = "", nil }, []string{MemoryCap, PidsCap}},
+		"uncounted memory, ended by the clock": {func(w world) {
+			w.grown.unseen = []string{"oom: not counted"}
+			w.grown.evidence.OOMKills = 0
+			w.grown.evidence.DeadlinePassed = true
+		}, []string{MemoryCap}},
+		"uncounted memory, killed":      {func(w world) { w.grown.unseen = []string{"oom: not counted"}; w.grown.evidence.OOMKills = 0 }, nil},
+		"every process was started":     {func(w world) { w.s.ForkErr, w.s.Forked = "", lookPids+8 }, []string{PidsCap}},
+		"refused for another reason":    {func(w world) { w.s.ForkErr = "ENOMEM" }, []string{PidsCap}},
+		"a refusal that nobody counted": {func(w world) { w.looked.evidence.PidsRefused = 0 }, []string{PidsCap}},
+		"one that this kernel counts not": {func(w world) {
+			w.looked.evidence.PidsRefused = 0
+			w.looked.unseen = []string{"pids_limit: not counted"}
+		}, nil},
+		"processes are not capped":          {func(w world) { w.looked.enforced = []string{"memory"} }, []string{PidsCap}},
+		"another answer":                    {func(w world) { w.s.Get.Text = "a portal's page" }, []string{AllowedName}},
+		"no token":                          {func(w world) { w.f.token, w.s.Get.Text = "", "" }, []string{AllowedName}},
+		"the denied name was let through":   {refused(deniedName+":443", "HTTP/1.1 200 Connection established"), []string{DeniedName}},
+		"a 403 in a reason only":            {refused(deniedName+":443", "HTTP/1.1 502 not 403"), []string{DeniedName}},
+		"the denied name is in no ledger":   {unwritten(deniedName), []string{DeniedName}},
+		"a name server answered":            {func(w world) { w.s.Names[0] = inside.Tried{What: deniedName, Text: "answered"} }, []string{DeniedName}},
+		"a name server was only slow":       {func(w world) { w.s.Names[0].Err = "timeout" }, []string{DeniedName}},
+		"no name server was looked for":     {func(w world) { w.s.Names = nil }, []string{DeniedName}},
+		"an address answered":               {dial(rawIPv4+":443", ""), []string{RawAddress}},
+		"an address refused":                {dial(rawIPv4+":443", "ECONNREFUSED"), []string{RawAddress}},
+		"an address was only slow":          {dial("["+rawIPv6+"]:443", "timeout"), []string{RawAddress}},
+		"an address was not tried":          {func(w world) { w.s.Dials = w.s.Dials[1:] }, []string{RawAddress}},
+		"a datagram left":                   {func(w world) { w.s.Packets[0].Err = "" }, []string{RawAddress}},
+		"one more interface":                {func(w world) { w.s.Interfaces = []string{"lo", "eth0"} }, []string{RawAddress}},
+		"no interface was listed":           {func(w world) { w.s.Interfaces = nil }, []string{RawAddress}},
+		"the proxy lets addresses through":  {refused(rawIPv4+":443", "HTTP/1.1 200 OK"), []string{RawAddress}},
+		"the metadata service answered":     {dial(metadata4+":80", ""), []string{MetadataAddress}},
+		"the metadata service refused":      {dial("["+metadata6+"]:80", "ECONNREFUSED"), []string{MetadataAddress}},
+		"a name leads to it":                {refused(metadataName+":80", "HTTP/1.1 200 OK"), []string{MetadataAddress}},
+		"the loopback of the host answered": {dial("127.0.0.1:4444", ""), []string{HostLoopback}},
+		"it was called all the same":        {func(w world) { w.f.calls[0] = 2 }, []string{HostLoopback}},
+		"nobody could call it":              {func(w world) { w.f.reached[0] = errors.New("refused") }, []string{HostLoopback}},
+		"the abstract socket was called":    {func(w world) { w.f.calls[1] = 2 }, []string{HostLoopback}},
+		"the abstract socket was not tried": {func(w world) { w.s.Abstract = inside.Tried{} }, []string{HostLoopback}},
+		"a name leads to the host":          {refused(loopbackName+":80", "HTTP/1.1 200 OK"), []string{HostLoopback}},
+		"localhost goes through the proxy":  {unwritten("localhost"), []string{HostLoopback}},
+		"a capability is left":              {func(w world) { w.s.Status["CapBnd"] = "0000000000000400" }, []string{Capabilities}},
+		"a set was not read":                {func(w world) { delete(w.s.Status, "CapAmb") }, []string{Capabilities}},
+		"new privileges may come":           {func(w world) { w.s.Status["NoNewPrivs"] = "0" }, []string{Capabilities}},
+		"a powerful call worked":            {func(w world) { w.s.Powers[0].Err = "" }, []string{Capabilities}},
+		"it failed for its arguments":       {func(w world) { w.s.Powers[0].Err = "EINVAL" }, []string{Capabilities}},
+		"no powerful call was tried":        {func(w world) { w.s.Powers = nil }, []string{Capabilities}},
+		"no filter":                         {func(w world) { w.s.Status["Seccomp"] = "0" }, []string{Seccomp}},
+		"a filter that lets keys through":   {func(w world) { w.s.Calls[0].Err = "" }, []string{Seccomp}},
+		"a forbidden call went through":     {func(w world) { w.looked.evidence.Escapes = nil }, []string{Seccomp}},
+		"another call was stopped":          {func(w world) { w.looked.evidence.Escapes[0].Syscall = "ptrace" }, []string{Seccomp}},
+		"an engine that names none":         {func(w world) { w.looked.evidence.Escapes[0].Syscall = "a system call" }, nil},
+		"the host's namespace":              {func(w world) { w.s.Spaces["net"] = "net:[1]" }, []string{HostProcesses}},
+		"a namespace that was not read":     {func(w world) { delete(w.s.Spaces, "user") }, []string{HostProcesses}},
+		"no namespace was read":             {func(w world) { w.f.spaces = nil }, []string{HostProcesses}},
+		"many processes":                    {func(w world) { w.s.Processes = make([]inside.Process, 40) }, []string{HostProcesses}},
+		"no processes":                      {func(w world) { w.s.Processes = nil }, []string{HostProcesses}},
+		"the file is there":                 {func(w world) { w.s.Files[0].Err = "" }, []string{HostFiles}},
+		"the file was not looked for":       {func(w world) { w.s.Files = nil }, []string{HostFiles}},
+		"no file to look for":               {func(w world) { w.f.files = nil }, []string{HostFiles}},
+		"the box said nothing":              {func(w world) { w.looked.seen, w.looked.unread = nil, "no answer" }, controls[1:]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, looked, grown := good()
+			c.change(world{&f, looked.seen, &looked, &grown})
+			var missed []string
+			for _, p := range judge(f, looked, grown) {
+				if !p.OK {
+					missed = append(missed, p.Control)
+				}
+				if p.How == "" {
+					t.Errorf("%s: nothing is said of how", p.Control)
+				}
+			}
+			if !slices.Equal(missed, c.missed) {
+				t.Errorf("missed %v, want %v", missed, c.missed)
+			}
+		})
+	}
+}

@@ -1,0 +1,375 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+)
+
+// Proof is one control that was, or was not, seen to work on this host.
+type Proof struct {
+	Control string  `json:"control"`
+	OK      bool    `json:"ok"`
+	How     string  `json:"how"` // what was tried, and what came of it
+	Ms      float64 `json:"ms"`  // what trying it took
+}
+
+// Controls, in the order in which they are told.
+const (
+	MemoryCap       = "memory_cap"
+	PidsCap         = "pids_cap"
+	AllowedName     = "allowed_name" // the positive control of those that follow
+	DeniedName      = "denied_name"
+	RawAddress      = "raw_address"
+	MetadataAddress = "metadata_address"
+	HostLoopback    = "host_loopback"
+	Capabilities    = "capabilities"
+	Seccomp         = "seccomp"
+	HostProcesses   = "host_processes"
+	HostFiles       = "host_files"
+)
+
+// controls are all of them, in that order.
+var controls = []string{
+	MemoryCap, PidsCap, AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback, Capabilities, Seccomp, HostProcesses, HostFiles,
+}
+
+// Options are what Prove builds boxes with.
+type Options struct {
+	Engine box.Engine
+	// Limits makes control groups; nil where no step requires caps and this host
+	// has none to give. That there are none is then told, and is no reason to stop.
+	Limits *limits.Manager
+	// Program is this program as a static file, which is shown to the boxes.
+	Program string
+	// TempDir takes what the boxes must not see; os.TempDir() if empty.
+	TempDir string
+	// alter changes a box before it is built; for tests, which take a control away.
+	alter func(*box.Spec)
+}
+
+// What the probe boxes may use. The first one looks around, the other one runs
+// into its cap of memory: the kernel may end all of a box for that.
+const (
+	lookMemory = 128 << 20
+	lookPids   = 32
+	growMemory = 24 << 20
+	growTo     = 3 * growMemory
+	growPids   = 32
+	probeTime  = 20 // seconds
+)
+
+// Prove tries every control. The error means that it could not be tried; whether
+// all were seen to work is Missed's to say.
+func Prove(ctx context.Context, o Options) ([]Proof, error) {
+	if o.TempDir == "" {
+		o.TempDir = os.TempDir()
+	}
+	w, err := newOutside(o.TempDir)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+
+	var looked, grown result
+	var wg sync.WaitGroup
+	wg.Go(func() { looked = o.look(ctx, w) })
+	if o.Limits != nil {
+		wg.Go(func() { grown = o.grow(ctx, w) })
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err := errors.Join(looked.err, grown.err); err != nil {
+		return nil, err
+	}
+	return judge(w.facts(), looked, grown), nil
+}
+
+// result is what came of one probe box.
+type result struct {
+	err      error
+	seen     *inside.Seen // of the one that looks
+	unread   string       // why there is none
+	evidence box.Evidence
+	ledger   []egress.Record
+	enforced []string
+	by       string
+	unseen   []string // what this kernel does not count, by fault type
+	took     time.Duration
+}
+
+// outside is what there is on the host for boxes not to reach: a listener on its
+// loopback, one in its abstract name space, a file; and a server that they may.
+type outside struct {
+	dir      string
+	file     string
+	canary   net.Listener // behind the proxy
+	token    string       // what it answers with
+	loopback net.Listener
+	abstract net.Listener
+	name     string // of abstract
+	calls    [2]atomic.Int64
+	reached  [2]error // what we got when we called them ourselves
+	spaces   map[string]string
+	workers  sync.WaitGroup
+}
+
+func newOutside(temp string) (w *outside, err error) {
+	w = &outside{token: rand.Text(), name: "untrusted-steps-probe-" + rand.Text(), spaces: inside.Spaces()}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if w.dir, err = os.MkdirTemp(temp, "untrusted-steps-probe-"); err != nil {
+		return w, fmt.Errorf("make a folder for the probe boxes: %w", err)
+	}
+	w.file = filepath.Join(w.dir, "not-for-boxes")
+	if err = os.WriteFile(w.file, []byte(w.token), 0o644); err != nil {
+		return w, err
+	}
+	if err = os.Mkdir(w.workspace(), 0o755); err != nil {
+		return w, err
+	}
+	if w.canary, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return w, fmt.Errorf("listen for the canary: %w", err)
+	}
+	w.workers.Go(func() { serveCanary(w.canary, w.token) })
+	if w.loopback, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return w, fmt.Errorf("listen on loopback: %w", err)
+	}
+	if w.abstract, err = net.Listen("unix", "@"+w.name); err != nil {
+		return w, fmt.Errorf("listen in the abstract name space: %w", err)
+	}
+	for i, l := range []net.Listener{w.loopback, w.abstract} {
+		w.workers.Go(func() { count(l, &w.calls[i]) })
+		// That it can be reached is what makes it mean something that a box cannot.
+		w.reached[i] = call(l.Addr())
+	}
+	return w, nil
+}
+
+func (w *outside) workspace() string { return filepath.Join(w.dir, "workspace") }
+
+func (w *outside) close() {
+	for _, l := range []net.Listener{w.canary, w.loopback, w.abstract} {
+		if l != nil {
+			l.Close()
+		}
+	}
+	w.workers.Wait()
+	if w.dir != "" {
+		_ = os.RemoveAll(w.dir)
+	}
+}
+
+// count accepts and closes. Listeners are closed only when all boxes are gone,
+// and a connection that was made is accepted before.
+func count(l net.Listener, n *atomic.Int64) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		n.Add(1)
+		c.Close()
+	}
+}
+
+// call connects and waits until it was counted.
+func call(a net.Addr) error {
+	c, err := net.DialTimeout(a.Network(), a.String(), 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("it did not hang up: %w", err)
+	}
+	return nil
+}
+
+// serveCanary answers every request with the token.
+func serveCanary(l net.Listener, token string) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			if _, err := c.Read(make([]byte, 4096)); err == nil {
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(token), token)
+			}
+		}()
+	}
+}
+
+// Names and addresses that probe boxes ask for. The names are of a domain that
+// nobody can have (RFC 6761), the address is one for documents (RFC 5737).
+const (
+	canaryName   = "allowed.untrusted-steps.test"
+	deniedName   = "denied.untrusted-steps.test"
+	metadataName = "metadata.untrusted-steps.test" // allowed, and leads to a metadata service
+	loopbackName = "loopback.untrusted-steps.test" // allowed, and leads to this host
+	rawIPv4      = "192.0.2.1"
+	rawIPv6      = "2001:db8::1"
+	metadata4    = "169.254.169.254"
+	metadata6    = "fd00:ec2::254"
+)
+
+func (w *outside) ask() inside.Ask {
+	_, port, _ := net.SplitHostPort(w.loopback.Addr().String())
+	return inside.Ask{
+		Proxy: fmt.Sprintf("127.0.0.1:%d", box.ProxyPort), Get: canaryName,
+		Refused: []string{
+			deniedName + ":443", rawIPv4 + ":443", "[" + rawIPv6 + "]:443", metadata4 + ":80", "[" + metadata6 + "]:80",
+			"127.0.0.1:" + port, "localhost:" + port, metadataName + ":80", loopbackName + ":80",
+		},
+		Dial: []string{
+			rawIPv4 + ":443", "[" + rawIPv6 + "]:443", metadata4 + ":80", "[" + metadata6 + "]:80", "127.0.0.1:" + port, "[::1]:" + port,
+		},
+		Packets:  []string{rawIPv4 + ":53", metadata4 + ":53"},
+		Names:    []string{deniedName},
+		Abstract: w.name, Files: []string{w.file, w.dir},
+		Forks: lookPids + 8, Escape: true,
+	}
+}
+
+// answers is what the names that probe boxes may ask for lead to.
+var answers = map[string]string{canaryName: rawIPv4, metadataName: metadata4, loopbackName: "127.0.0.1"}
+
+// proxy is the way out of the box that looks. A rule for a name lets nobody to
+// where no rule may lead, so such names are allowed too.
+func (w *outside) proxy() (*egress.Proxy, error) {
+	p := egress.NewProxy(egress.Policy{}, &egress.Ledger{Step: "probe"})
+	for name := range answers {
+		rule, err := egress.ParseRule(name)
+		if err != nil {
+			return nil, fmt.Errorf("host: bug: %w", err)
+		}
+		p.Policy.Allow = append(p.Policy.Allow, rule)
+	}
+	// Nobody can answer for names of this domain, and no probe depends on a network
+	// that this host may not have.
+	p.Resolve = func(_ context.Context, host string) ([]netip.Addr, error) {
+		a, err := netip.ParseAddr(answers[host])
+		if err != nil {
+			return nil, errors.New("no such host")
+		}
+		return []netip.Addr{a}, nil
+	}
+	p.Dial = func(ctx context.Context, _, addr string) (net.Conn, error) {
+		if host, _, _ := net.SplitHostPort(addr); host != rawIPv4 {
+			return nil, errors.New("connection refused")
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", w.canary.Addr().String())
+	}
+	return p, nil
+}
+
+func (w *outside) facts() facts {
+	_, port, _ := net.SplitHostPort(w.loopback.Addr().String())
+	f := facts{token: w.token, port: port, spaces: w.spaces, files: []string{w.file, w.dir}}
+	for i := range w.calls {
+		f.calls[i], f.reached[i] = w.calls[i].Load(), w.reached[i]
+	}
+	return f
+}
+
+// look runs the box that looks around.
+func (o *Options) look(ctx context.Context, w *outside) (r result) {
+	p, err := w.proxy()
+	if err != nil {
+		return result{err: err}
+	}
+	var out bytes.Buffer
+	job := o.job(w, "look", inside.Args(w.ask()), limits.Caps{MemoryBytes: lookMemory, Pids: lookPids})
+	job.Proxy, job.Stdout = p, &out
+	job.Spec.Network = box.NetworkAllowlist
+	r = o.run(ctx, job)
+	r.ledger = p.Ledger.Records()
+	if r.seen, err = inside.Read(out.Bytes()); err != nil {
+		r.unread = err.Error()
+	}
+	return r
+}
+
+// grow runs the box that takes more memory than it may.
+func (o *Options) grow(ctx context.Context, w *outside) result {
+	return o.run(ctx, o.job(w, "grow", inside.Args(inside.Ask{Grow: growTo}), limits.Caps{MemoryBytes: growMemory, Pids: growPids}))
+}
+
+func (o *Options) job(w *outside, id string, args []string, caps limits.Caps) box.Job {
+	const at = "/probe/untrusted-steps"
+	return box.Job{
+		Engine: o.Engine, Stdout: io.Discard, Stderr: io.Discard, MaxOutput: 1 << 20,
+		Spec: box.Spec{
+			ID: "probe-" + id, Argv: append([]string{at}, args...), Workdir: box.WorkspaceTarget, Workspace: w.workspace(),
+			Env:      []string{"PATH=/usr/bin:/bin", "GOMAXPROCS=2", "GOGC=off"},
+			Mounts:   []box.Mount{{Source: o.Program, Target: at, ReadOnly: true}},
+			Tmpfs:    []box.Tmpfs{{Target: "/tmp", Bytes: 1 << 20}, {Target: box.HomeTarget, Bytes: 1 << 20}},
+			ShmBytes: 1 << 20, CapDrop: []string{"ALL"},
+			MemoryBytes: caps.MemoryBytes, Pids: caps.Pids, TimeoutS: probeTime, RequireLimits: o.Limits != nil,
+		},
+	}
+}
+
+func (o *Options) run(ctx context.Context, j box.Job) (r result) {
+	if o.alter != nil {
+		o.alter(&j.Spec)
+	}
+	j.Group = limits.None()
+	if o.Limits != nil {
+		g, err := o.Limits.New(j.Spec.ID, limits.Caps{MemoryBytes: j.Spec.MemoryBytes, Pids: j.Spec.Pids})
+		if err != nil {
+			r.err = fmt.Errorf("make a probe box's control group: %w", err)
+			return r
+		}
+		defer func() { r.err = errors.Join(r.err, g.Close()) }()
+		j.Group, r.unseen = g, o.Limits.Unseen()
+	}
+	r.enforced, r.by = j.Group.Enforced(), j.Group.By()
+	out := box.Run(ctx, j)
+	r.evidence, r.took = out.Evidence, out.Startup+out.Duration
+	if out.Cause != nil {
+		r.err = fmt.Errorf("a probe box could not be built: %w", out.Cause)
+	}
+	return r
+}
+
+// Missed are the controls that were not seen to work, each with what came of
+// trying it; empty if all were. Where no step requires caps, that there are none
+// is told and missed by nobody.
+func Missed(list []Proof, caps bool) string {
+	var missed []string
+	for _, p := range list {
+		if !p.OK && (caps || p.Control != MemoryCap && p.Control != PidsCap) {
+			missed = append(missed, p.Control+" ("+p.How+")")
+		}
+	}
+	return strings.Join(missed, "; ")
+}

@@ -1,0 +1,270 @@
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
+	"github.com/untrusted-steps/untrusted-steps/internal/kern"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/native"
+	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+)
+
+func TestMain(m *testing.M) {
+	boxtest.Become(os.Args)
+	switch {
+	case native.IsChild(os.Args):
+		native.Child(os.Args)
+	case boxinit.IsChild(os.Args):
+		boxinit.Main(os.Args)
+	case kern.IsLauncher(os.Args):
+		kern.Launch()
+	case inside.IsChild(os.Args):
+		inside.Main(os.Args)
+	}
+	os.Exit(m.Run())
+}
+
+// engines opens both engines, each where it can be had.
+var engines = map[string]func(testing.TB) box.Engine{
+	"native": func(t testing.TB) box.Engine {
+		boxtest.Need(t, "userns", "seccomp")
+		e := &native.Engine{Version: "test", View: view()}
+		t.Cleanup(e.Close)
+		return e
+	},
+	"kern": func(t testing.TB) box.Engine {
+		boxtest.Need(t, "kern")
+		e, err := kern.Open(context.Background(), kern.Options{Getenv: os.Getenv, View: view()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		return e
+	},
+}
+
+func view() func(string, bool) rootfs.View {
+	v := rootfs.HostView(rootfs.Host{Getenv: os.Getenv, Homes: []string{"/root", "/home"}})
+	return func(hostname string, _ bool) rootfs.View { return v.For(hostname) }
+}
+
+func manager(t testing.TB) *limits.Manager {
+	t.Helper()
+	boxtest.Need(t, "limits")
+	m, err := limits.Open(limits.Config{RunID: "proof" + rand.Text()[:16]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func self(t testing.TB) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec)) []Proof {
+	t.Helper()
+	list, err := Prove(context.Background(), Options{Engine: e, Limits: m, Program: self(t), alter: alter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != len(controls) {
+		t.Fatalf("%d proofs, want %d", len(list), len(controls))
+	}
+	for i, p := range list {
+		if p.Control != controls[i] || p.How == "" {
+			t.Errorf("proof %d is %+v, want one of %s", i, p, controls[i])
+		}
+	}
+	return list
+}
+
+func TestEveryControlIsProvedWithEachEngine(t *testing.T) {
+	for name, open := range engines {
+		t.Run(name, func(t *testing.T) {
+			list := prove(t, open(t), manager(t), nil)
+			if missed := Missed(list, true); missed != "" {
+				t.Error(missed)
+			}
+			if !complete(list) {
+				t.Error("all were seen, and it is not called complete")
+			}
+		})
+	}
+}
+
+// weaker is an engine whose boxes somebody made weaker than they were asked for.
+type weaker struct {
+	box.Engine
+	built func(*box.Built)
+}
+
+func (w weaker) Start(ctx context.Context, b box.Spec, p box.Placement) (*box.Built, error) {
+	built, err := w.Engine.Start(ctx, b, p)
+	if err == nil && w.built != nil {
+		w.built(built)
+	}
+	return built, err
+}
+
+// TestAMissIsSeen is what makes the proof one: each control is really taken away,
+// and the proof must say of it, and of nothing that still holds, that it was not
+// seen.
+func TestAMissIsSeen(t *testing.T) {
+	cases := map[string]struct {
+		spec   func(*box.Spec)
+		built  func(*box.Built)
+		missed []string
+		still  []string
+	}{
+		"the host's network": {
+			spec:   func(s *box.Spec) { s.Network = box.NetworkHost },
+			missed: []string{HostLoopback, HostProcesses, RawAddress},
+			still:  []string{Capabilities, Seccomp, HostFiles},
+		},
+		"a capability": {
+			built:  func(b *box.Built) { b.Keep = []int{18} }, // CAP_SYS_CHROOT
+			missed: []string{Capabilities},
+			still:  []string{RawAddress, DeniedName, HostProcesses, HostFiles},
+		},
+		"the host's folder for temporary files": {
+			spec: func(s *box.Spec) {
+				s.Tmpfs = slices.DeleteFunc(s.Tmpfs, func(m box.Tmpfs) bool { return m.Target == "/tmp" })
+				s.Mounts = append(s.Mounts, box.Mount{Source: os.TempDir(), Target: os.TempDir(), ReadOnly: true})
+			},
+			missed: []string{HostFiles},
+			still:  []string{RawAddress, DeniedName, HostProcesses, Seccomp},
+		},
+		"more processes than the cap": {
+			// Nobody may start so many, and the group is not asked.
+			spec:   func(s *box.Spec) { ask(t, s, func(a *inside.Ask) { a.Forks = 8 }) },
+			missed: []string{PidsCap},
+			still:  []string{MemoryCap, RawAddress, Seccomp},
+		},
+		"less memory than the cap": {
+			spec:   func(s *box.Spec) { ask(t, s, func(a *inside.Ask) { a.Grow = min(a.Grow, 1<<20) }) },
+			missed: []string{MemoryCap},
+			still:  []string{PidsCap, RawAddress, Seccomp},
+		},
+		"no forbidden call": {
+			spec:   func(s *box.Spec) { ask(t, s, func(a *inside.Ask) { a.Escape = false }) },
+			missed: []string{Seccomp},
+			still:  []string{PidsCap, RawAddress, MemoryCap},
+		},
+		"nothing asked of the proxy": {
+			spec: func(s *box.Spec) {
+				ask(t, s, func(a *inside.Ask) { a.Refused, a.Get = nil, "" })
+			},
+			missed: []string{AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback},
+			still:  []string{PidsCap, Seccomp, MemoryCap, Capabilities},
+		},
+		"another program": {
+			spec: func(s *box.Spec) {
+				s.Argv = []string{"sh", "-c", `echo '{"status":{"Seccomp":"2"}} and more'`}
+			},
+			missed: controls,
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			list := prove(t, weaker{engines["native"](t), c.built}, manager(t), c.spec)
+			for _, p := range list {
+				if slices.Contains(c.missed, p.Control) && p.OK {
+					t.Errorf("%s is said to hold: %s", p.Control, p.How)
+				}
+				if slices.Contains(c.still, p.Control) && !p.OK {
+					t.Errorf("%s still holds, and is said not to: %s", p.Control, p.How)
+				}
+			}
+			if complete(list) {
+				t.Error("it is called complete")
+			}
+			for _, control := range c.missed {
+				if !strings.Contains(Missed(list, true), control+" (") {
+					t.Errorf("%s is not among what was missed: %s", control, Missed(list, true))
+				}
+			}
+		})
+	}
+}
+
+// ask changes what a probe box is asked to try.
+func ask(t *testing.T, s *box.Spec, change func(*inside.Ask)) {
+	a, err := inside.ReadAsk(s.Argv[2])
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	change(a)
+	s.Argv = append([]string{s.Argv[0]}, inside.Args(*a)...)
+}
+
+func TestWithoutCapsTheyAreToldAndNotMissed(t *testing.T) {
+	list := prove(t, engines["native"](t), nil, nil)
+	for _, p := range list[:2] {
+		if p.OK || !strings.Contains(p.How, "no cap is in force") {
+			t.Errorf("%+v", p)
+		}
+	}
+	if missed := Missed(list, false); missed != "" {
+		t.Error(missed)
+	}
+	if missed := Missed(list, true); !strings.Contains(missed, MemoryCap) || !strings.Contains(missed, PidsCap) {
+		t.Errorf("where caps are required, missed are %q", missed)
+	}
+	if complete(list) {
+		t.Error("it would be remembered")
+	}
+}
+
+func TestACancelledProofIsNone(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if list, err := Prove(ctx, Options{Engine: engines["native"](t), Program: self(t)}); err == nil {
+		t.Errorf("proved when told to stop: %+v", list)
+	}
+}
+
+func TestNothingIsLeftOfAProof(t *testing.T) {
+	temp := boxtest.OpenDir(t)
+	if _, err := Prove(context.Background(), Options{Engine: engines["native"](t), Program: self(t), TempDir: temp}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(temp)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %v (%v)", left, err)
+	}
+}
+
+func BenchmarkProve(b *testing.B) {
+	for name, open := range engines {
+		b.Run(name, func(b *testing.B) {
+			e, m := open(b), manager(b)
+			for b.Loop() {
+				list, err := Prove(context.Background(), Options{Engine: e, Limits: m, Program: self(b)})
+				if err != nil || !complete(list) {
+					b.Fatal(err, Missed(list, true))
+				}
+			}
+		})
+	}
+}
