@@ -56,7 +56,7 @@ func Check(r *steps.Result) error {
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		if !isID(s.ID) {
+		if !steps.IsID(s.ID) {
 			return wrong("the id of a step is %s", s.ID)
 		}
 		if seen[s.ID] {
@@ -84,7 +84,7 @@ func checkShard(s *steps.Shard) error {
 	}
 	all := map[string]bool{}
 	for _, id := range s.All {
-		if !isID(id) || all[id] {
+		if !steps.IsID(id) || all[id] {
 			return wrong("in the list of its plan, twice or no id, is %s", id)
 		}
 		all[id] = true
@@ -166,12 +166,7 @@ func Files(s *steps.StepResult) []File {
 	return out
 }
 
-func isID(s string) bool { return idShape().MatchString(s) }
-
-var (
-	idShape  = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
-	sumShape = lazy.Regexp(`^[0-9a-f]{64}$`)
-)
+var sumShape = lazy.Regexp(`^[0-9a-f]{64}$`)
 
 // wrong quotes a text of the report, a little of it and inert.
 func wrong(format, text string) error {
