@@ -179,7 +179,7 @@ func held(r *steps.Result) int {
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.First)
+		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.First) + len(s.Tries)
 	}
 	return n
 }

@@ -75,6 +75,19 @@ func waiting(id, status, reason string) steps.StepResult {
 	return s
 }
 
+// again gives a step earlier tries that ended so, as a run tells of them.
+func again(s *steps.StepResult, reasons ...string) {
+	s.Attempts, s.Flaky = len(reasons)+1, s.Status == steps.StatusPassed
+	for i, reason := range reasons {
+		dir := steps.TryFolder(s.ID, i+1)
+		s.Tries = append(s.Tries, steps.Try{
+			Reason: reason, DurationMs: 20, Stdout: steps.Output{Path: dir + "/stdout.log", Bytes: 6}, Stderr: steps.Output{Path: dir + "/stderr.log"},
+			Patch: &steps.Patch{Path: dir + "/changes.patch", Bytes: 99, Files: 1},
+		})
+		s.Notes = append(s.Notes, s.TrySays(i))
+	}
+}
+
 func pass() *steps.Result {
 	plain := exited("build", steps.StatusPassed, 0)
 	plain.Name = "Build the thing"
@@ -258,6 +271,7 @@ func hostile(each int) *steps.Result {
 				First:   []string{next(), ".git/" + next()}, Notes: []string{next(), next()}, WorkspaceBy: next(),
 				Patch: &steps.Patch{Path: next(), Files: 1, Left: 1, Masked: 3, MaskedFiles: []string{next(), next()}}, Usage: steps.Usage{DiskBytes: 1, DiskInodes: 1},
 				FilesTotal: 2, Violations: []steps.Violation{{Type: next(), Message: next()}}, PassedEnv: []string{next()},
+				Attempts: 2, Flaky: true, Tries: []steps.Try{{Reason: next(), Stdout: steps.Output{Path: next(), Bytes: 1}, Stderr: steps.Output{Path: next(), Bytes: 1}, Patch: &steps.Patch{Path: next()}}},
 				Tail: next() + "\n" + next() + "\r" + next(), Limits: steps.Limits{Enforced: []string{next()}, By: next(), DiskBy: next()},
 			}
 			if n%3 == 0 {

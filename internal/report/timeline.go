@@ -122,7 +122,7 @@ func barName(s *steps.StepResult, i int) string {
 		word = s.Status
 	case !passed(s):
 		word = "no verdict"
-	case s.Flaky:
+	case isFlaky(s):
 		word = "flaky"
 	}
 	if word == "" {

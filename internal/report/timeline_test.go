@@ -23,9 +23,11 @@ func together() *steps.Result {
 	gantt, title := at(exited("gantt", steps.StatusPassed, 0), 0, 4000), at(exited("title", steps.StatusFailed, 1), 2, 900)
 	gantt.Name, title.Name = "x :crit, 0, 1\n  click 1 call alert()", "%%{init: {}}%% #quot; ; ```"
 	date, section := at(exited("2024-01-01", steps.StatusFailed, 2), 910, 20_000), at(step("section", steps.StatusError), 950, 1)
+	again(&title, "startup_failed: image: there is none", "the step ended with exit code 1")
 	date.Excused, section.Reason = true, "no verdict: the box was lost"
 	flaky := at(exited("todayMarker", steps.StatusPassed, 0), 4100, 300)
-	flaky.Flaky, flaky.Attempts, flaky.Notes = true, 2, []string{"try 1 of 2: the step ended with exit code 7"}
+	again(&flaky, "the step ended with exit code 7")
+	flaky.Notes = append(flaky.Notes, "egressAllow: nothing was asked for")
 	r := result(steps.VerdictError, gantt, title, date, section, flaky, waiting("click", steps.StatusSkipped, "it needs title, which did not pass"))
 	r.DurationMs = 21_000
 	return r

@@ -140,6 +140,34 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// retried makes a step one that passed at its second try.
+func retried(s *steps.StepResult) {
+	s.Attempts, s.Flaky, s.Notes = 2, true, []string{"try 1 of 2: the step ended with exit code 7"}
+	s.Tries = []steps.Try{{Reason: "the step ended with exit code 7", DurationMs: 3, Stdout: steps.Output{Path: "steps/" + s.ID + "/try-1/stdout.log", Bytes: 4},
+		Patch: &steps.Patch{Path: "steps/" + s.ID + "/try-1/changes.patch"}}}
+}
+
+func TestMergeKeepsWhatIsKnownOfTries(t *testing.T) {
+	a, b := report(1, 2, "a", "c"), report(2, 2, "b", "d")
+	retried(&a.Steps[1])
+	want := a.Steps[1]
+	want.Shard = 1
+	if err := Check(a); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, tool)
+	if diff := cmp.Diff(want, got.Steps[2]); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	var paths []string
+	for _, f := range Files(&got.Steps[2]) {
+		paths = append(paths, *f.Path)
+	}
+	if diff := cmp.Diff([]string{"steps/c/stdout.log", "steps/c/stderr.log", "steps/c/try-1/stdout.log", "", "steps/c/try-1/changes.patch"}, paths); diff != "" {
+		t.Errorf("files to bring along (-want +got)\n%s", diff)
+	}
+}
+
 func TestWhatShardsSayTogether(t *testing.T) {
 	a, b := report(1, 2, "a", "c"), report(2, 2, "b", "d")
 	a.Notes, b.Notes = []string{"the same", "mine"}, []string{"the same", "the same"}
@@ -196,27 +224,36 @@ func TestCheckRefusesWhatNoRunWrites(t *testing.T) {
 		"a step of the shard not in the list": func(r *steps.Result) {
 			r.Shard.Steps = append(slices.Clone(r.Shard.Steps), "z")
 		},
-		"a step of the shard twice":             func(r *steps.Result) { r.Shard.Steps = append(slices.Clone(r.Shard.Steps), "a") },
-		"a step that is not the shard's":        func(r *steps.Result) { r.Steps = append(r.Steps, step("b", "passed")) },
-		"a step twice":                          func(r *steps.Result) { r.Steps = append(r.Steps, step("a", "passed")) },
-		"a step whose id is a path":             func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "../a" },
-		"a step whose id is two lines":          func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "a\n::error::x" },
-		"a step without an id":                  func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "" },
-		"a status that is no word of ours":      one(func(s *steps.StepResult) { s.Status = "PASSED" }),
-		"a pass that is excused":                one(func(s *steps.StepResult) { s.Excused = true }),
-		"an error that is excused":              one(func(s *steps.StepResult) { s.Status, s.Excused = "error", true }),
-		"a fault that is none":                  one(func(s *steps.StepResult) { s.Fault = &box.Fault{Type: "$(reboot)"} }),
-		"a log elsewhere":                       one(func(s *steps.StepResult) { s.Stdout.Path = "../../etc/passwd" }),
-		"a log at an absolute path":             one(func(s *steps.StepResult) { s.Stderr.Path = "/etc/passwd" }),
-		"the log of another step":               one(func(s *steps.StepResult) { s.Stderr.Path = "steps/c/stderr.log" }),
-		"a log whose path leads back to it":     one(func(s *steps.StepResult) { s.Stdout.Path = "steps/x/../a/stdout.log" }),
-		"a patch elsewhere":                     one(func(s *steps.StepResult) { s.Patch = &steps.Patch{Path: "steps/a/stdout.log"} }),
-		"a log of less than nothing":            one(func(s *steps.StepResult) { s.Stdout.Bytes = -1 }),
-		"a time that overflows a sum of two":    one(func(s *steps.StepResult) { s.StartedMs = 1<<63 - 1 }),
-		"a network that is no word of ours":     one(func(s *steps.StepResult) { s.Network = "some" }),
-		"what became of writes, in other words": one(func(s *steps.StepResult) { s.Workspace = "" }),
-		"a change that is none":                 one(func(s *steps.StepResult) { s.Files = []steps.FileChange{{Change: "x", Type: "file"}} }),
-		"a request that ended as none does":     one(func(s *steps.StepResult) { s.Egress = []steps.EgressRecord{{Verdict: "ok"}} }),
+		"a step of the shard twice":                func(r *steps.Result) { r.Shard.Steps = append(slices.Clone(r.Shard.Steps), "a") },
+		"a step that is not the shard's":           func(r *steps.Result) { r.Steps = append(r.Steps, step("b", "passed")) },
+		"a step twice":                             func(r *steps.Result) { r.Steps = append(r.Steps, step("a", "passed")) },
+		"a step whose id is a path":                func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "../a" },
+		"a step whose id is two lines":             func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "a\n::error::x" },
+		"a step without an id":                     func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "" },
+		"a status that is no word of ours":         one(func(s *steps.StepResult) { s.Status = "PASSED" }),
+		"a pass that is excused":                   one(func(s *steps.StepResult) { s.Excused = true }),
+		"an error that is excused":                 one(func(s *steps.StepResult) { s.Status, s.Excused = "error", true }),
+		"a fault that is none":                     one(func(s *steps.StepResult) { s.Fault = &box.Fault{Type: "$(reboot)"} }),
+		"a log elsewhere":                          one(func(s *steps.StepResult) { s.Stdout.Path = "../../etc/passwd" }),
+		"a log at an absolute path":                one(func(s *steps.StepResult) { s.Stderr.Path = "/etc/passwd" }),
+		"the log of another step":                  one(func(s *steps.StepResult) { s.Stderr.Path = "steps/c/stderr.log" }),
+		"a log whose path leads back to it":        one(func(s *steps.StepResult) { s.Stdout.Path = "steps/x/../a/stdout.log" }),
+		"a patch elsewhere":                        one(func(s *steps.StepResult) { s.Patch = &steps.Patch{Path: "steps/a/stdout.log"} }),
+		"a log of less than nothing":               one(func(s *steps.StepResult) { s.Stdout.Bytes = -1 }),
+		"a time that overflows a sum of two":       one(func(s *steps.StepResult) { s.StartedMs = 1<<63 - 1 }),
+		"a network that is no word of ours":        one(func(s *steps.StepResult) { s.Network = "some" }),
+		"what became of writes, in other words":    one(func(s *steps.StepResult) { s.Workspace = "" }),
+		"a change that is none":                    one(func(s *steps.StepResult) { s.Files = []steps.FileChange{{Change: "x", Type: "file"}} }),
+		"a step that was tried too often":          one(func(s *steps.StepResult) { s.Attempts = steps.MaxTries + 1 }),
+		"a step that was tried less than never":    one(func(s *steps.StepResult) { s.Attempts = -1 }),
+		"tries that are not as many as there were": one(func(s *steps.StepResult) { s.Attempts, s.Tries = 3, make([]steps.Try, 1) }),
+		"a flaky step that passed at once":         one(func(s *steps.StepResult) { s.Attempts, s.Flaky = 1, true }),
+		"a flaky step that failed":                 one(func(s *steps.StepResult) { s.Attempts, s.Flaky, s.Status = 2, true, "failed" }),
+		"a try's log elsewhere":                    one(func(s *steps.StepResult) { retried(s); s.Tries[0].Stdout.Path = "steps/a/stdout.log" }),
+		"a try's patch elsewhere":                  one(func(s *steps.StepResult) { retried(s); s.Tries[0].Patch.Path = "steps/a/try-2/changes.patch" }),
+		"a try of less than no time":               one(func(s *steps.StepResult) { retried(s); s.Tries[0].DurationMs = -1 }),
+		"a try's log of less than nothing":         one(func(s *steps.StepResult) { retried(s); s.Tries[0].Stderr.Bytes = -1 }),
+		"a request that ended as none does":        one(func(s *steps.StepResult) { s.Egress = []steps.EgressRecord{{Verdict: "ok"}} }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Check(with(report(1, 2, "a", "c"), change))
