@@ -37,6 +37,7 @@ type options struct {
 	warnings    []string      // for the report: they were said
 	shard       string        // i/n
 	durations   string        // a report.json
+	merges      bool          // nothing runs: there is no workspace that steps write to
 	part        steps.Part
 }
 

@@ -48,6 +48,9 @@ func Check(r *steps.Result) error {
 			return err
 		}
 	}
+	if r.Policy != nil && !sumShape().MatchString(r.Policy.SHA256) {
+		return wrong("the sum of its policy is %s", r.Policy.SHA256)
+	}
 	seen, own := map[string]bool{}, map[string]bool{}
 	if r.Shard != nil {
 		for _, id := range r.Shard.Steps {

@@ -105,7 +105,7 @@ func TestMerge(t *testing.T) {
 				}
 				parts = append(parts, Part{Name: "p" + string(rune('0'+i)), Result: r})
 			}
-			got, from := Merge(parts, tc.want, tool)
+			got, from := Merge(parts, tc.want, nil, tool)
 			if got.Verdict != tc.verdict {
 				t.Errorf("verdict %s, want %s", got.Verdict, tc.verdict)
 			}
@@ -155,7 +155,7 @@ func TestMergeKeepsWhatIsKnownOfTries(t *testing.T) {
 	if err := Check(a); err != nil {
 		t.Fatal(err)
 	}
-	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, tool)
+	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool)
 	if diff := cmp.Diff(want, got.Steps[2]); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -168,6 +168,78 @@ func TestMergeKeepsWhatIsKnownOfTries(t *testing.T) {
 	}
 }
 
+func TestShardsAreHeldToOnePolicy(t *testing.T) {
+	ref := func(sign, path string) *steps.PolicyRef {
+		if sign == "" {
+			return nil
+		}
+		return &steps.PolicyRef{Path: path, SHA256: strings.Repeat(sign, 64)}
+	}
+	const none = " ran without a policy, and not under the one whose sum is "
+	other := func(a, b string) string {
+		return " ran under another policy: its sum is " + strings.Repeat(a, 12) + " and not " + strings.Repeat(b, 12)
+	}
+	for _, tc := range []struct {
+		name     string
+		ran      [3]string // the sign that the sum of each shard's policy is made of
+		want     string
+		problems []string
+		policy   *steps.PolicyRef
+	}{
+		{"all were held to one", [3]string{"a", "a", "a"}, "", nil, ref("a", "p.yml")},
+		{"none was held to any", [3]string{}, "", nil, nil},
+		{"one was held to none", [3]string{"a", "", "a"}, "", []string{"shard 2 of 3" + none + strings.Repeat("a", 12)}, ref("a", "p.yml")},
+		{"one only was held to any", [3]string{"", "a", ""}, "", []string{"shard 1 of 3" + none, "shard 3 of 3" + none}, ref("a", "p.yml")},
+		{"one was held to another", [3]string{"a", "a", "b"}, "", []string{"shard 3 of 3" + other("b", "a")}, ref("a", "p.yml")},
+		{"each to one of its own", [3]string{"a", "b", "c"}, "", []string{"shard 1 of 3" + other("a", "c"), "shard 2 of 3" + other("b", "c")}, ref("c", "p.yml")},
+		{"all to the one that is trusted", [3]string{"a", "a", "a"}, "a", nil, ref("a", "trusted.yml")},
+		{"all to one that is not", [3]string{"a", "a", "a"}, "b", []string{"shard 1 of 3" + other("a", "b"), "shard 2 of 3" + other("a", "b"), "shard 3 of 3" + other("a", "b")}, ref("b", "trusted.yml")},
+		{"none to the one that is trusted", [3]string{}, "b", []string{"shard 1 of 3" + none, "shard 2 of 3" + none, "shard 3 of 3" + none}, ref("b", "trusted.yml")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var parts []Part
+			for i, ids := range [][]string{{"a", "c"}, {"b", "d"}, nil} { // the last has nothing to do
+				r := report(i+1, 3, ids...)
+				r.Policy = ref(tc.ran[i], "p.yml")
+				if err := Check(r); err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, Part{"p", r})
+			}
+			got, _ := Merge(parts, nil, ref(tc.want, "trusted.yml"), tool)
+			if len(got.Merged.Problems) != len(tc.problems) {
+				t.Fatalf("problems %q, want %q", got.Merged.Problems, tc.problems)
+			}
+			for i, p := range got.Merged.Problems {
+				if !strings.HasPrefix(p, tc.problems[i]) {
+					t.Errorf("problem %q, want %q", p, tc.problems[i])
+				}
+			}
+			want := steps.VerdictPass
+			if len(tc.problems) > 0 {
+				want = steps.VerdictFail
+			}
+			if got.Verdict != want {
+				t.Errorf("verdict %s, want %s", got.Verdict, want)
+			}
+			if diff := cmp.Diff(tc.policy, got.Policy); diff != "" {
+				t.Errorf("policy (-want +got)\n%s", diff)
+			}
+			for i, s := range got.Merged.Shards {
+				if s.Policy != strings.Repeat(tc.ran[i], 64) {
+					t.Errorf("shard %d: policy %q", i+1, s.Policy)
+				}
+			}
+		})
+	}
+	// Where each machine has it elsewhere, it has no path.
+	a, b := report(1, 2, "a", "c"), report(2, 2, "b", "d")
+	a.Policy, b.Policy = ref("a", "/x/p.yml"), ref("a", "/y/p.yml")
+	if got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool); got.Verdict != steps.VerdictPass || !cmp.Equal(got.Policy, ref("a", "")) {
+		t.Errorf("%s under %+v", got.Verdict, got.Policy)
+	}
+}
+
 func TestWhatShardsSayTogether(t *testing.T) {
 	a, b := report(1, 2, "a", "c"), report(2, 2, "b", "d")
 	a.Notes, b.Notes = []string{"the same", "mine"}, []string{"the same", "the same"}
@@ -176,7 +248,7 @@ func TestWhatShardsSayTogether(t *testing.T) {
 	a.Steps[1].StartedMs, b.Steps[1].StartedMs = 5, 6
 	a.File, b.File = "ci/steps.yml", "ci/steps.yml"
 	b.Verdict, b.Refusal = "refused", &steps.Refusal{Cause: "no cgroup", Fix: []string{"run: it"}}
-	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, tool)
+	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool)
 	if diff := cmp.Diff([]string{"shards 1, 2: the same", "shard 1: mine"}, got.Notes); diff != "" {
 		t.Errorf("notes (-want +got)\n%s", diff)
 	}
@@ -196,7 +268,7 @@ func TestWhatShardsSayTogether(t *testing.T) {
 	// No clock, and no word about one, makes a time that cannot be.
 	for _, s := range []string{"", "yesterday", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"} {
 		b.StartedAt = s
-		if got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, tool); got.DurationMs < 100 || got.Steps[3].StartedMs < 0 {
+		if got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool); got.DurationMs < 100 || got.Steps[3].StartedMs < 0 {
 			t.Errorf("%q: took %d ms, started at %d", s, got.DurationMs, got.Steps[3].StartedMs)
 		}
 	}
@@ -214,6 +286,7 @@ func TestCheckRefusesWhatNoRunWrites(t *testing.T) {
 		"no verdict":                        func(r *steps.Result) { r.Verdict = "" },
 		"a time before there was time":      func(r *steps.Result) { r.DurationMs = -1 },
 		"a run of a thousand years":         func(r *steps.Result) { r.DurationMs = 1 << 62 },
+		"a policy whose sum is none":        func(r *steps.Result) { r.Policy = &steps.PolicyRef{Path: "p.yml", SHA256: "::error::x"} },
 		"shard 0":                           func(r *steps.Result) { r.Shard.Index = 0 },
 		"shard 3 of 2":                      func(r *steps.Result) { r.Shard.Index = 3 },
 		"more shards than there can be":     func(r *steps.Result) { r.Shard.Of = 1 << 30 },

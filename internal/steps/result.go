@@ -81,6 +81,8 @@ type MergedShard struct {
 	Host       Host   `json:"host"`
 	StartedAt  string `json:"startedAt,omitempty"`
 	DurationMs int64  `json:"durationMs"`
+	// Policy is the SHA-256 of the policy that the run was held to; empty is none.
+	Policy string `json:"policy,omitempty"`
 }
 
 // Tool names the program that wrote the report.
