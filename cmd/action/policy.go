@@ -22,8 +22,7 @@ func (a *app) loadPolicy(o *options, lo *steps.Options) (code int, ok bool) {
 	}
 	o.ceiling, err = steps.LoadPolicy(o.policy, src, *lo)
 	if err != nil {
-		fmt.Fprintln(a.stderr, strings.TrimRight(err.Error(), "\n"))
-		return exitUsage, false
+		return a.wrongFile(o.policy, err), false
 	}
 	lo.Policy = o.ceiling
 	if !o.merges && inWorkspace(o.policy, o.workspace) {
