@@ -56,8 +56,9 @@ var mayImport = map[string]string{
 	// The flow of a run knows no engine.
 	"internal/steps": "box disk egress gha limits workspace workspace/clone workspace/commit workspace/delta " +
 		"workspace/patch workspace/policy workspace/scrub",
-	"internal/report":      "box egress gha report/html steps workspace/policy",
-	"internal/report/html": "gha steps",
+	"internal/report":      "box egress gha report/html report/span steps workspace/policy",
+	"internal/report/html": "gha report/span steps",
+	"internal/report/span": "steps",
 	// What a pull request is told of a run.
 	"internal/gha/checks": "gha report steps",
 	"cmd/action":          "box boxinit egress gha gha/checks host host/inside idmap kern limits native registry report rootfs shard steps workspace workspace/archive workspace/scrub",

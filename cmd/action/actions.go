@@ -23,12 +23,21 @@ func (a *app) fromInputs() int {
 
 func (a *app) runInputs(o *options) int {
 	in, err := gha.Env{Getenv: a.getenv, Out: a.stdout}.Inputs()
-	if err != nil {
-		return a.wrong("inputs: %v", err)
-	}
 	*o = options{
 		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1, token: in.Token,
 		policy: in.Policy, allowEvents: in.AllowEvents,
+	}
+	// Whatever is wrong, a workflow that asked to be told is told of it.
+	var wantErr error
+	o.tell, wantErr = checks.ParseWant(in)
+	if err := a.hideToken(); err != nil {
+		return a.wrong("inputs: token: %v", err)
+	}
+	if err != nil {
+		return a.wrong("inputs: %v", err)
+	}
+	if wantErr != nil {
+		return a.wrong("inputs: %v", wantErr)
 	}
 	if in.File == "-" {
 		return a.wrong("inputs: file: an action has no standard input to read")
@@ -45,12 +54,6 @@ func (a *app) runInputs(o *options) int {
 			return a.wrong("inputs: jobs: %q is no number", in.Jobs)
 		}
 		o.jobs = n
-	}
-	if o.tell, err = checks.ParseWant(in); err != nil {
-		return a.wrong("inputs: %v", err)
-	}
-	if err := a.hideToken(); err != nil {
-		return a.wrong("inputs: token: %v", err)
 	}
 	o.shard, o.durations = in.Shard, in.Durations
 	if in.Merge != "" {

@@ -37,6 +37,7 @@ type options struct {
 	warnings    []string      // for the report: they were said
 	shard       string        // i/n
 	durations   string        // a report.json
+	merges      bool          // nothing runs: there is no workspace that steps write to
 	part        steps.Part
 }
 
@@ -146,7 +147,7 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	}
 	p, err = steps.Load(name, src, lo)
 	if err != nil {
-		return nil, a.wrongFile(err), false
+		return nil, a.wrongFile(o.file, err), false
 	}
 	if code, ok := a.engineAllowed(o); !ok {
 		return nil, code, false

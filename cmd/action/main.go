@@ -169,6 +169,7 @@ Flags of run and plan (they may stand after FILE; --workspace also of snapshot a
 Flags of merge, whose REPORTs are report.json files or the folders they are in:
   --out DIR           where the report goes
   --file FILE         the steps file that all shards must be of (with its --only and --workspace)
+  --policy FILE       the policy that all shards must have been held to
   --json              report on stdout, log on stderr
 
 Exit status of run and merge:

@@ -28,6 +28,7 @@ func (a *app) merge(args []string) int {
 		fs.StringVar(&o.file, "file", "", "")
 		fs.StringVar(&o.workspace, "workspace", "", "")
 		fs.StringVar(&o.only, "only", "", "")
+		fs.StringVar(&o.policy, "policy", "", "")
 		fs.BoolVar(&o.json, "json", false, "")
 	})
 	switch {
@@ -76,8 +77,11 @@ func (a *app) mergeReports(o *options, names []string) int {
 	if len(names) > maxReports {
 		return a.wrong("merge: %d reports; there are at most %d shards", len(names), steps.MaxShards)
 	}
+	o.merges = true
 	var want *shard.Plan
-	if o.file != "" || o.text != "" {
+	var policy *steps.PolicyRef
+	switch {
+	case o.file != "" || o.text != "":
 		p, code, ok := a.load(o)
 		if !ok {
 			return code
@@ -86,7 +90,13 @@ func (a *app) mergeReports(o *options, names []string) int {
 		if err != nil {
 			return a.wrong("merge: %v", err)
 		}
-		want = &shard.Plan{Sum: sum, IDs: p.IDs()}
+		want, policy = &shard.Plan{Sum: sum, IDs: p.IDs()}, p.Policy
+	case o.policy != "":
+		lo := a.loadOptions(o)
+		if code, ok := a.loadPolicy(o, &lo); !ok {
+			return code
+		}
+		policy = o.ceiling.Ref()
 	}
 	sources, parts, err := openSources(names)
 	defer func() {
@@ -102,7 +112,7 @@ func (a *app) mergeReports(o *options, names []string) int {
 		return a.wrong("--out: %v", err)
 	}
 	o.out = out
-	res, from := shard.Merge(parts, want, steps.Tool{Name: toolName, Version: toolVersion()})
+	res, from := shard.Merge(parts, want, policy, steps.Tool{Name: toolName, Version: toolVersion()})
 	code, err := exitPass, copyAll(out, sources, res, from)
 	if err != nil {
 		// What is half there could be taken for a report.
@@ -179,7 +189,7 @@ func held(r *steps.Result) int {
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.First)
+		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.First) + len(s.Tries)
 	}
 	return n
 }

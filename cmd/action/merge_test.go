@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,6 +90,18 @@ func (d *downloaded) edit(name, old, new string) {
 	d.write(name, strings.ReplaceAll(string(b), old, new))
 }
 
+// retry makes the step of the second shard one that passed at its second try.
+func (d *downloaded) retry() {
+	d.t.Helper()
+	r := d.report(2, "b")
+	s := &r.Steps[0]
+	s.Attempts, s.Flaky, s.Notes = 2, true, []string{"try 1 of 2: the step ended with exit code 7", "a note of its own"}
+	s.Tries = []steps.Try{{Reason: "the step ended with exit code 7", Stdout: steps.Output{Path: "steps/b/try-1/stdout.log", Bytes: 6}, Patch: &steps.Patch{Path: "steps/b/try-1/changes.patch", Bytes: 3}}}
+	d.put("r2", r)
+	d.write("r2/steps/b/try-1/stdout.log", "first\n")
+	d.write("r2/steps/b/try-1/changes.patch", "...")
+}
+
 // merge runs the verb over folders of dir, with its report in dir/out.
 func (d *downloaded) merge(names ...string) (code int, stdout, stderr string) {
 	d.t.Helper()
@@ -148,6 +162,22 @@ func TestMergeOfHostileReports(t *testing.T) {
 				d.t.Fatal(err)
 			}
 		}, "larger than 8 GiB"},
+		{"a try's log that is a link", func(d *downloaded) {
+			d.retry()
+			d.link("r2/steps/b/try-1/stdout.log", "../../../../host/secret")
+		}, "links are not followed"},
+		{"a try's folder that is a link", func(d *downloaded) {
+			d.retry()
+			d.write("host/stdout.log", noticed)
+			d.link("r2/steps/b/try-1", "../../../host")
+		}, "links are not followed"},
+		{"a try's log elsewhere", func(d *downloaded) {
+			d.retry()
+			d.edit("r2/report.json", "steps/b/try-1/stdout.log", "steps/b/try-1/../../../../host/secret")
+		}, "not where a run writes it"},
+		{"a policy whose sum is none", func(d *downloaded) {
+			d.edit("r2/report.json", `"verdict": "pass"`, `"policy": {"path": "p", "sha256": "##[error]x"}, "verdict": "pass"`)
+		}, "the sum of its policy is"},
 		{"a report larger than any", func(d *downloaded) {
 			if err := os.Truncate(filepath.Join(d.dir, "r2/report.json"), report.MaxFile+1); err != nil {
 				d.t.Fatal(err)
@@ -207,6 +237,59 @@ func TestMergeOfUntrustedWords(t *testing.T) {
 	}
 	if strings.Contains(stdout, "nothing ran") {
 		t.Errorf("it says that nothing ran, and shard 1 did:\n%s", stdout)
+	}
+}
+
+// TestMergeKeepsTries: that a step was flaky, why, and where what it printed is.
+func TestMergeKeepsTries(t *testing.T) {
+	d := download(t)
+	d.retry()
+	code, stdout, stderr := d.merge("r1", "r2")
+	if code != exitPass || !strings.Contains(stdout, "pass: 2 steps passed in 2 shards; 1 flaky, not passed at the first try: b (try 2)\n") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	for name, want := range map[string]string{
+		"steps/b/try-1/stdout.log": "first\n", "steps/b/try-1/changes.patch": "...", "summary.md": "a note of its own",
+		"junit.xml": "flaky: passed at try 2 only", "results.sarif": "step b passed at try 2 only", "report.html": `"name":"try 1 stdout","note":"","text":"first"`,
+		"report.json": `"flaky": true`,
+	} {
+		if b, err := os.ReadFile(filepath.Join(d.dir, "out", name)); err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s does not have %q: %v", name, want, err)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(d.dir, "r2/steps/b/try-1")); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := d.merge("r1", "r2"); code != exitPass || !strings.Contains(stdout, "not all logs and patches were beside the reports of b") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// TestMergeInputHoldsToThePolicy: the gate's job says which one it has to be.
+func TestMergeInputHoldsToThePolicy(t *testing.T) {
+	d := download(t)
+	d.write("policy.yml", "diskMb: 10\n")
+	sum := sha256.Sum256([]byte("diskMb: 10\n"))
+	for i, id := range []string{"a", "b"} {
+		r := d.report(i+1, id)
+		r.Policy = &steps.PolicyRef{Path: "elsewhere.yml", SHA256: hex.EncodeToString(sum[:])}
+		d.put(fmt.Sprintf("reports/r%d", i+1), r)
+	}
+	merge := func() (int, string) {
+		env := map[string]string{
+			"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": d.dir, "UNTRUSTED_STEPS_MERGE": filepath.Join(d.dir, "reports"),
+			"UNTRUSTED_STEPS_POLICY": filepath.Join(d.dir, "policy.yml"), "UNTRUSTED_STEPS_OUT": filepath.Join(d.dir, "out"),
+		}
+		var out, errs bytes.Buffer
+		a := &app{stdout: &out, stderr: &errs, getenv: func(n string) string { return env[n] }, lookupEnv: os.LookupEnv, unsetenv: func(string) error { return nil }}
+		return a.main(nil), out.String() + errs.String()
+	}
+	if code, said := merge(); code != exitPass {
+		t.Errorf("exit %d\n%s", code, said)
+	}
+	d.write("policy.yml", "diskMb: 11\n")
+	if code, said := merge(); code != exitFail || !strings.Contains(said, "shard 1 of 2 ran under another policy") {
+		t.Errorf("exit %d\n%s", code, said)
 	}
 }
 

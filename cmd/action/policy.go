@@ -22,11 +22,10 @@ func (a *app) loadPolicy(o *options, lo *steps.Options) (code int, ok bool) {
 	}
 	o.ceiling, err = steps.LoadPolicy(o.policy, src, *lo)
 	if err != nil {
-		fmt.Fprintln(a.stderr, strings.TrimRight(err.Error(), "\n"))
-		return exitUsage, false
+		return a.wrongFile(o.policy, err), false
 	}
 	lo.Policy = o.ceiling
-	if inWorkspace(o.policy, o.workspace) {
+	if !o.merges && inWorkspace(o.policy, o.workspace) {
 		a.warn(o, fmt.Sprintf("the policy %s lies in the workspace, so whoever changed that may have written it; "+
 			"read it from the base branch into another folder, as examples/workflows/pull-request.yml does", o.policy))
 	}
@@ -79,10 +78,15 @@ func (a *app) engineAllowed(o *options) (code int, ok bool) {
 }
 
 // notRun are notes about steps that a policy requires and that were not asked
-// for. It is the caller's choice, and the report must not look complete.
+// for. It is the caller's choice, and the report must not look complete. What
+// another shard runs was asked for.
 func notRun(p *steps.Policy, plan *steps.Plan) (notes []string) {
+	asked := plan.IDs()
+	if plan.Shard != nil {
+		asked = plan.Shard.All
+	}
 	for _, id := range p.Required() {
-		if !slices.ContainsFunc(plan.Steps, func(s steps.PlanStep) bool { return s.ID == id }) {
+		if !slices.Contains(asked, id) {
 			notes = append(notes, fmt.Sprintf("the policy requires the step %s, which --only leaves out of this run", id))
 		}
 	}

@@ -16,21 +16,27 @@ import (
 // else, and changes no exit status. After a cancel the runner leaves us a few
 // seconds, and they are for ending: nothing is sent then.
 func (r *run) tell(ctx context.Context) {
-	if !r.opt.tell.Anything() || ctx.Err() != nil || r.result.Verdict == steps.VerdictCancelled {
+	if ctx.Err() != nil || r.result.Verdict == steps.VerdictCancelled {
 		return
 	}
-	at, err := checks.Locate(r.app.getenv)
-	if err != nil {
-		r.log.Say("nothing is told to the pull request: " + err.Error())
-		return
-	}
-	plan := checks.Make(checks.Input{Result: r.result, Annotations: r.annotations(), Want: r.opt.tell, Place: at, Mask: r.masker.Mask})
-	p := checks.Publisher{
-		Token: checks.Token(r.opt.token), Agent: toolName + "/" + toolVersion(), Now: time.Now, Jitter: rand.Float64,
-	}
-	for _, note := range p.Publish(ctx, at, plan) {
+	for _, note := range r.app.tell(ctx, r.opt, checks.Input{Result: r.result, Annotations: r.annotations(), Mask: r.masker.Mask}) {
 		r.log.Say(note)
 	}
+}
+
+// tell sends what was asked for, and gives a line about each thing that could not
+// be sent.
+func (a *app) tell(ctx context.Context, o *options, in checks.Input) []string {
+	if !o.tell.Anything() {
+		return nil
+	}
+	at, err := checks.Locate(a.getenv)
+	if err != nil {
+		return []string{"nothing is told to the pull request: " + err.Error()}
+	}
+	in.Want, in.Place = o.tell, at
+	p := checks.Publisher{Token: checks.Token(o.token), Agent: toolName + "/" + toolVersion(), Now: time.Now, Jitter: rand.Float64}
+	return p.Publish(ctx, at, checks.Make(in))
 }
 
 // hideToken takes the token out of the environment once it is read: what is

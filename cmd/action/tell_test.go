@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"net/http"
@@ -12,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 )
@@ -127,7 +131,8 @@ func TestAPullRequestIsTold(t *testing.T) {
 		{"no API changes nothing", "steps: [{run: 'true'}]\n", 0, closed.URL, nil, 0, "", []string{"check run: the API does not answer", "comment: not sent"}},
 		{"an event that names no pull request changes nothing", "steps: [{run: 'true'}]\n", 0, "", []string{"GITHUB_EVENT_PATH=/nowhere"}, 0, "", []string{"nothing is told to the pull request: read the event"}},
 		{"nor does a token that is not there", oneFails, 0, "", []string{"UNTRUSTED_STEPS_TOKEN="}, 1, "", []string{"the input token is empty"}},
-		{"a word that is neither true nor false is a wrong input", oneFails, 0, "", []string{"UNTRUSTED_STEPS_CHECK_RUN=yes"}, 2, "", []string{"untrusted-steps: inputs: check-run"}},
+		{"a word that is neither true nor false is a wrong input, which is told by what else was asked for", oneFails, 0, "", []string{"UNTRUSTED_STEPS_CHECK_RUN=yes", "UNTRUSTED_STEPS_COMMENT="}, 2,
+			"POST /repos/o/r/statuses/" + apiSHA, []string{"untrusted-steps: inputs: check-run"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newAPI(t, c.status)
@@ -150,6 +155,110 @@ func TestAPullRequestIsTold(t *testing.T) {
 				if strings.Count(r.log.String(), w) != 1 {
 					t.Errorf("the log does not have %q once", w)
 				}
+			}
+			if t.Failed() {
+				t.Log(r.log.String())
+			}
+		})
+	}
+}
+
+// TestWhatIsNotBegunIsTold: a check that was asked for is there, completed and a
+// failure, also when nothing ran and there is no report. It never stays absent.
+func TestWhatIsNotBegunIsTold(t *testing.T) {
+	typo := "steps:\n  - id: one\n    run: touch begun\n    timeout: 5\n    name: \"@PWN ##[error]x\"\n    ##[error]\n  - {id: one, run: 'true'}\n"
+	type annotation struct {
+		Path      string
+		Line      int    `json:"start_line"`
+		Column    int    `json:"start_column"`
+		EndColumn int    `json:"end_column"`
+		Level     string `json:"annotation_level"`
+	}
+	at := func(path string, line, column int) annotation {
+		return annotation{path, line, column, column, "failure"}
+	}
+	for _, c := range []struct {
+		name, steps string
+		status      int
+		vars        []string
+		exit        int
+		seen        string
+		title       string
+		state       string
+		annotations []annotation
+		log         string // of stderr
+	}{
+		{name: "a steps file that is wrong", steps: typo, exit: 2, seen: allTold, title: `error: nothing ran, for 2 problems: `, state: "error",
+			annotations: []annotation{at("f.yml", 4, 5), at("f.yml", 7, 10)}},
+		{name: "no steps file at all", vars: []string{"UNTRUSTED_STEPS_FILE=nowhere.yml"}, exit: 2, seen: allTold, title: "error: nothing ran: there is no nowhere.yml", state: "error",
+			annotations: []annotation{{Path: ".github", Line: 1, Level: "failure"}}},
+		{name: "inline steps stand in the workflow", exit: 2, seen: allTold, title: "error: nothing ran: steps:1:21: ", state: "error",
+			vars:        []string{"UNTRUSTED_STEPS_FILE=", "UNTRUSTED_STEPS_STEPS=- {id: one, run: x, ran: x}", "GITHUB_WORKFLOW_REF=o/r/.github/workflows/ci.yml@refs/x"},
+			annotations: []annotation{{Path: ".github/workflows/ci.yml", Line: 1, Level: "failure"}}},
+		{name: "a policy that is wrong", steps: oneFails, vars: []string{"UNTRUSTED_STEPS_POLICY=policy.yml"}, exit: 2, seen: allTold, title: "error: nothing ran: ", state: "error",
+			annotations: []annotation{at("policy.yml", 1, 1)}},
+		{name: "steps beyond a policy", steps: "steps:\n  - id: one\n    run: touch begun\n    diskMb: 99\n", vars: []string{"UNTRUSTED_STEPS_POLICY=tight.yml"}, exit: 2, seen: allTold,
+			title: "error: nothing ran: ", state: "error", annotations: []annotation{at("f.yml", 4, 13)}},
+		{name: "an input that is wrong", steps: oneFails, vars: []string{"UNTRUSTED_STEPS_JOBS=many"}, exit: 2, seen: allTold, title: `error: nothing ran: inputs: jobs: "many" is no number`, state: "error",
+			annotations: []annotation{{Path: ".github", Line: 1, Level: "failure"}}},
+		{name: "both of two inputs", steps: oneFails, vars: []string{"UNTRUSTED_STEPS_STEPS=- run: x"}, exit: 2, seen: allTold, title: "error: nothing ran: inputs: the inputs file and steps are both set", state: "error",
+			annotations: []annotation{{Path: ".github", Line: 1, Level: "failure"}}},
+		{name: "a merge of what is no report", vars: []string{"UNTRUSTED_STEPS_MERGE=.", "UNTRUSTED_STEPS_FILE="}, exit: 2, seen: allTold, title: "error: nothing ran: merge: ", state: "error",
+			annotations: []annotation{{Path: ".github", Line: 1, Level: "failure"}}},
+		{name: "a host without a place for a report", steps: oneFails, vars: []string{"UNTRUSTED_STEPS_OUT=", "TMPDIR=/proc/nowhere"}, exit: 3, seen: allTold,
+			title: "refused: nothing ran: no folder for the report could be made", state: "error", annotations: []annotation{{Path: ".github", Line: 1, Level: "failure"}}},
+		{name: "a host that cannot enforce it", steps: oneFails, vars: []string{"UNTRUSTED_STEPS_ENGINE=kern", "KERN_BIN=/bin/true"}, exit: 3, seen: allTold,
+			title: "refused: nothing ran, because this host cannot enforce what the steps ask", state: "error", annotations: []annotation{{Path: ".github", Line: 1, Level: "failure"}}},
+		{name: "nothing is told unless it is asked for", steps: typo, exit: 2,
+			vars: []string{"UNTRUSTED_STEPS_CHECK_RUN=", "UNTRUSTED_STEPS_COMMENT=false", "UNTRUSTED_STEPS_COMMIT_STATUS="}},
+		{name: "a fork's token changes nothing", steps: typo, status: 403, exit: 2, seen: allTold, log: "untrusted-steps: check run, commit status, comment: not written, since the token may only read"},
+		{name: "a privileged event is not one whose commit ran", steps: oneFails, vars: []string{"GITHUB_EVENT_NAME=pull_request_target"}, exit: 2,
+			log: "nothing is told to the pull request: on the event \"pull_request_target\" it is not certain which commit ran"},
+		{name: "nor is a name that cannot be one told under another", steps: typo, vars: []string{"UNTRUSTED_STEPS_CHECK_NAME=a\x1bb"}, exit: 2, log: "check-name"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newAPI(t, c.status)
+			r := action(t, c.steps, a.URL, append([]string{"GITHUB_WORKSPACE="}, c.vars...)...)
+			// The file stands in the checkout, where annotations point at it.
+			r.cmd.Env = append(r.cmd.Env, "GITHUB_WORKSPACE="+r.dir, "UNTRUSTED_STEPS_WORKSPACE="+r.cmd.Dir)
+			r.cmd.Dir = r.dir
+			for name, text := range map[string]string{"policy.yml": "what: 1\n", "tight.yml": "diskMb: 10\n", "ws/x": ""} {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(r.dir, name)), 0o755), os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o644)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if code := r.run(); code != c.exit {
+				t.Errorf("exit status %d, want %d", code, c.exit)
+			}
+			seen, bodies, _ := a.told()
+			if seen != c.seen {
+				t.Errorf("the API saw\n%s\nwant\n%s", seen, c.seen)
+			}
+			if strings.Contains(bodies, apiToken) || !strings.Contains(r.log.String(), c.log) {
+				t.Errorf("the token is in what was told, or the log does not have %q", c.log)
+			}
+			if c.title != "" {
+				var run struct {
+					Status, Conclusion string
+					Output             struct {
+						Title       string
+						Annotations []annotation
+					}
+				}
+				var status struct{ State, Description string }
+				d := json.NewDecoder(strings.NewReader(bodies))
+				if err := errors.Join(d.Decode(&run), d.Decode(&status)); err != nil {
+					t.Fatalf("%v: %s", err, bodies)
+				}
+				if run.Status != "completed" || run.Conclusion != "failure" || !strings.HasPrefix(run.Output.Title, c.title) || status.State != c.state || !strings.HasPrefix(status.Description, run.Output.Title[:20]) {
+					t.Errorf("told %+v and %+v", run, status)
+				}
+				if diff := cmp.Diff(c.annotations, run.Output.Annotations); diff != "" {
+					t.Errorf("annotations (-want +got)\n%s", diff)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(r.dir, "out/report.json")); (err == nil) != strings.Contains(c.name, "enforce") {
+				t.Errorf("a report: %v", err)
 			}
 			if t.Failed() {
 				t.Log(r.log.String())
@@ -225,6 +334,9 @@ func TestStepsCannotAskForTheToken(t *testing.T) {
 		r := action(t, c.steps, a.URL, c.vars...)
 		code := r.run()
 		_, began := os.Stat(filepath.Join(r.cmd.Dir, "begun"))
+		if _, bodies, _ := a.told(); strings.Contains(bodies, apiToken) || !strings.Contains(bodies, "nothing ran") {
+			t.Errorf("%s: the API was told %s", c.name, bodies)
+		}
 		if code != 2 || began == nil || !strings.Contains(r.log.String(), c.err) || strings.Contains(r.log.String(), apiToken) {
 			t.Errorf("%s: exit status %d, the step began: %v\n%s", c.name, code, began == nil, &r.log)
 		}

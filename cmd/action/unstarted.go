@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,21 +9,23 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha/checks"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
 // problem is one thing that kept a run from being begun, as it was said on
-// stderr. The place is there where it stands in
-// the steps file.
+// stderr. The place is there where it stands in a file: the steps, or a policy.
 type problem struct {
 	text         string
+	file         string
 	line, column int
 }
 
 // unstarted tells a runner why nothing was begun: an annotation where the problem
-// stands, a summary and the outputs. Without them whoever opened the pull request
-// sees a red cross and nothing else. There is no report, since nothing ran, and
+// stands, a summary and the outputs, and whatever a pull request was to be told of
+// the run. Without them whoever opened it sees a red cross and nothing else, and a
+// check that is required waits for ever. There is no report, since nothing ran, and
 // the verdict is error, since there is none about any step; refused where the
 // host is what is wrong. The exit status is what was decided before.
 func (a *app) unstarted(o *options, code int) int {
@@ -44,7 +47,7 @@ func (a *app) unstarted(o *options, code int) int {
 		text := mask(p.text)
 		texts = append(texts, text)
 		n := gha.Annotation{Kind: gha.Error, Rank: len(a.problems) - i, Title: "nothing ran", Message: text}
-		if f := a.annotatedFile(o.file); f != "" && p.line > 0 {
+		if f := a.annotatedFile(p.file); f != "" && p.line > 0 {
 			n.File, n.Line, n.Column = f, p.line, p.column
 		}
 		notes = append(notes, n)
@@ -54,25 +57,30 @@ func (a *app) unstarted(o *options, code int) int {
 		env.Out = a.stderr
 	}
 	var md strings.Builder
-	err := report.WriteUnstarted(&md, verdict, texts)
+	err := report.WriteUnstarted(&md, verdict, texts, report.SummaryBudget)
 	if err == nil {
 		err = env.WriteSummary(md.String())
 	}
 	if err := errors.Join(err, env.Annotate(notes), env.WriteOutputs(gha.Outputs{Verdict: verdict})); err != nil {
 		fmt.Fprintf(a.stderr, "untrusted-steps: what is wrong could not be told to the runner: %s\n", gha.Inert(err.Error()))
 	}
+	// There is nothing to end, so a signal ends us as it always would.
+	for _, note := range a.tell(context.Background(), o, checks.Input{Unstarted: &checks.Unstarted{Verdict: verdict, Problems: texts}, Annotations: notes, Mask: mask}) {
+		fmt.Fprintf(a.stderr, "untrusted-steps: %s\n", gha.Inert(mask(note)))
+	}
 	return code
 }
 
-// wrongFile says what is wrong with a steps file, each thing at its place.
-func (a *app) wrongFile(err error) int {
+// wrongFile says what is wrong with a steps file or a policy, each thing at its
+// place. Steps that are no file have none.
+func (a *app) wrongFile(file string, err error) int {
 	_, _ = io.WriteString(a.stderr, strings.TrimRight(err.Error(), "\n")+"\n")
 	var list steps.Errors
 	if !errors.As(err, &list) {
 		a.problems = append(a.problems, problem{text: err.Error()})
 	}
 	for _, e := range list {
-		a.problems = append(a.problems, problem{text: e.Error(), line: e.Line, column: e.Column})
+		a.problems = append(a.problems, problem{text: e.Error(), file: file, line: e.Line, column: e.Column})
 	}
 	return exitUsage
 }

@@ -41,8 +41,11 @@ func TestInputs(t *testing.T) {
 			vars: map[string]string{"UNTRUSTED_STEPS_STEPS": "  - run: a\n  - run: b\n"},
 			want: Inputs{Steps: "  - run: a\n  - run: b\n"},
 		},
-		"refuses a file and inline steps": {vars: map[string]string{"INPUT_FILE": "a", "INPUT_STEPS": "- run: b"}, wantErr: "both set"},
-		"refuses neither":                 {vars: map[string]string{"UNTRUSTED_STEPS_STEPS": " \n"}, wantErr: "neither"},
+		"refuses a file and inline steps": {vars: map[string]string{"INPUT_FILE": "a", "INPUT_STEPS": "- run: b"}, want: Inputs{File: "a", Steps: "- run: b"}, wantErr: "both set"},
+		"refuses neither, and still reads who is to be told": {
+			vars: map[string]string{"UNTRUSTED_STEPS_STEPS": " \n", "UNTRUSTED_STEPS_CHECK_RUN": "true", "UNTRUSTED_STEPS_TOKEN": "t"},
+			want: Inputs{CheckRun: "true", Token: "t"}, wantErr: "neither",
+		},
 	} {
 		got, err := env(c.vars).Inputs()
 		if (err == nil) != (c.wantErr == "") || (err != nil && !strings.Contains(err.Error(), c.wantErr)) {

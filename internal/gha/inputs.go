@@ -38,7 +38,8 @@ var TokenVariables = []string{inputPrefix + "TOKEN", "INPUT_TOKEN"}
 const inputPrefix = "UNTRUSTED_STEPS_"
 
 // Inputs reads the inputs from the variables that action.yml sets, else from
-// those that a runner sets.
+// those that a runner sets. Beside an error stands all that was read, since the
+// error has to be told where they say.
 func (e Env) Inputs() (Inputs, error) {
 	a := e.action()
 	get := func(name string) string {
@@ -74,9 +75,9 @@ func (e Env) Inputs() (Inputs, error) {
 	}
 	switch {
 	case in.File != "" && in.Steps != "":
-		return Inputs{}, errors.New("the inputs file and steps are both set; give one of them")
+		return in, errors.New("the inputs file and steps are both set; give one of them")
 	case in.File == "" && in.Steps == "" && in.Merge == "":
-		return Inputs{}, errors.New("neither of the inputs file and steps is set; name a steps file in file, or write the list in steps")
+		return in, errors.New("neither of the inputs file and steps is set; name a steps file in file, or write the list in steps")
 	}
 	return in, nil
 }

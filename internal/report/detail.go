@@ -50,7 +50,7 @@ func (p *page) details(r *steps.Result) {
 // worthTelling says whether there is more about a step that passed than its row
 // of the table.
 func worthTelling(s *steps.StepResult) bool {
-	return s.Fault != nil || s.Patch != nil || wrote(s) || s.WorkspaceBy == "copy" ||
+	return s.Fault != nil || len(s.Tries) > 0 || s.Patch != nil || wrote(s) || s.WorkspaceBy == "copy" ||
 		len(s.First)+len(s.Notes)+len(s.Egress)+len(s.EgressProposal)+len(s.EgressUnused) > 0
 }
 
@@ -219,8 +219,13 @@ func effects(s *steps.StepResult, l level) string {
 			out += x.title + "\n\n" + rest(x.list[:min(n, l.requests)], n)
 		}
 	}
-	if n := len(s.Notes); n > 0 {
-		out += "Notes\n\n" + rest(s.Notes[:min(n, l.other)], n)
+	for _, x := range []struct {
+		title string
+		list  []string
+	}{{"Earlier tries", tries(s)}, {"Notes", notes(s)}} {
+		if n := len(x.list); n > 0 {
+			out += x.title + "\n\n" + rest(x.list[:min(n, l.other)], n)
+		}
 	}
 	return out + files(s, l.files) + writes(s)
 }

@@ -17,7 +17,7 @@ func WriteHTML(w io.Writer, r *steps.Result, files fs.FS) error {
 		Words: func(s *steps.StepResult) html.Words {
 			return html.Words{
 				Outcome: outcome(s), Note: note(s), Reason: reason(s), Time: elapsed(s),
-				Memory: memory(s), Requests: requests(s), Files: filesChanged(s),
+				Memory: memory(s), Requests: requests(s), Files: filesChanged(s), Tries: tries(s), Notes: notes(s),
 			}
 		},
 	})

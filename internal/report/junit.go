@@ -101,7 +101,7 @@ func WriteJUnit(w io.Writer, r *steps.Result) error {
 	for _, passed := range []bool{false, true} {
 		for i := range r.Steps {
 			if (r.Steps[i].Status == steps.StatusPassed) == passed {
-				s.Cases[i].Out = room.fit(outputLines(r.Steps[i].Tail))
+				s.Cases[i].Out = joined(s.Cases[i].Out, room.fit(outputLines(r.Steps[i].Tail)))
 				s.Cases[i].Err = room.fit(outputLines(r.Steps[i].EngineNote))
 			}
 		}
@@ -164,6 +164,9 @@ func junitStep(s *steps.StepResult, room *xmlRoom) junitCase {
 	message := reason(s)
 	switch s.Status {
 	case steps.StatusPassed:
+		if isFlaky(s) {
+			c.Out = room.fit(junitTries(s))
+		}
 		return c
 	case steps.StatusSkipped:
 		c.Skipped = why
@@ -252,7 +255,8 @@ func junitDetails(s *steps.StepResult) string {
 	say("event", events)
 	say("violation", violations)
 	say("request", failed)
-	say("note", s.Notes)
+	say("earlier", tries(s))
+	say("note", notes(s))
 	for _, l := range [][2]string{{"memory", memory(s)}, {"requests", requests(s)}, {"files changed", filesChanged(s)}} {
 		if l[1] != "-" {
 			say(l[0], []string{l[1]})
@@ -267,6 +271,24 @@ func junitDetails(s *steps.StepResult) string {
 		say("patch", []string{fmt.Sprintf("%s (%d bytes)", p.Path, p.Bytes)})
 	}
 	return strings.Join(out, "\n")
+}
+
+// junitTries says of a step that passed that it did not do so at first. There are
+// elements for that, and neither of the two forms that importers go by has them.
+func junitTries(s *steps.StepResult) string {
+	out := []string{"flaky: " + lateWord(s)}
+	for _, l := range tries(s) {
+		out = append(out, clip(gha.Inert(l), maxTextLine))
+	}
+	return strings.Join(out, "\n")
+}
+
+// joined puts two texts below each other.
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "\n" + b
 }
 
 // outputLines are the last lines of untrusted text. They stand behind a gutter:
@@ -293,6 +315,9 @@ func junitProperties(r *steps.Result) []junitProperty {
 	if len(r.Steps) > 0 {
 		add("engine", strings.TrimPrefix(engines(r), "engine: "))
 		add("caps", strings.TrimPrefix(enforcedBy(r), "caps: "))
+	}
+	if ids := flakySteps(r); len(ids) > 0 {
+		add("flaky", fmt.Sprintf("%d: %s", len(ids), some(ids)))
 	}
 	for _, p := range r.Host.Proof[:min(len(r.Host.Proof), 2*maxListed)] {
 		word := "holds: "

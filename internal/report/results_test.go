@@ -10,11 +10,30 @@ import (
 
 // saved are the results that every writer is tested with.
 func saved() map[string]*steps.Result {
-	return map[string]*steps.Result{
+	all := map[string]*steps.Result{
 		"pass": pass(), "faults": faults(), "refused": refused(), "error": lost(),
 		"cancelled": cancelled(), "hostile": hostile(2), "limits": notEnforced(), "writes": writers(), "empty": {Schema: 1},
 		"placed": placed(), "elsewhere": elsewhere(), "merged": merged(), "part": part(),
 	}
+	for _, r := range all {
+		oneByOne(r)
+	}
+	all["together"] = together()
+	return all
+}
+
+// oneByOne lets each step begin where the one before it ended.
+func oneByOne(r *steps.Result) *steps.Result {
+	at := int64(0)
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		if s.DurationMs > 1e6 { // nobody's
+			continue
+		}
+		s.StartedMs = at
+		at += s.StartupMs + s.DurationMs
+	}
+	return r
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -54,6 +73,19 @@ func waiting(id, status, reason string) steps.StepResult {
 	s.Limits.Enforced, s.Limits.By = nil, ""
 	s.Stdout, s.Stderr = steps.Output{}, steps.Output{}
 	return s
+}
+
+// again gives a step earlier tries that ended so, as a run tells of them.
+func again(s *steps.StepResult, reasons ...string) {
+	s.Attempts, s.Flaky = len(reasons)+1, s.Status == steps.StatusPassed
+	for i, reason := range reasons {
+		dir := steps.TryFolder(s.ID, i+1)
+		s.Tries = append(s.Tries, steps.Try{
+			Reason: reason, DurationMs: 20, Stdout: steps.Output{Path: dir + "/stdout.log", Bytes: 6}, Stderr: steps.Output{Path: dir + "/stderr.log"},
+			Patch: &steps.Patch{Path: dir + "/changes.patch", Bytes: 99, Files: 1},
+		})
+		s.Notes = append(s.Notes, s.TrySays(i))
+	}
 }
 
 func pass() *steps.Result {
@@ -239,6 +271,7 @@ func hostile(each int) *steps.Result {
 				First:   []string{next(), ".git/" + next()}, Notes: []string{next(), next()}, WorkspaceBy: next(),
 				Patch: &steps.Patch{Path: next(), Files: 1, Left: 1, Masked: 3, MaskedFiles: []string{next(), next()}}, Usage: steps.Usage{DiskBytes: 1, DiskInodes: 1},
 				FilesTotal: 2, Violations: []steps.Violation{{Type: next(), Message: next()}}, PassedEnv: []string{next()},
+				Attempts: 2, Flaky: true, Tries: []steps.Try{{Reason: next(), Stdout: steps.Output{Path: next(), Bytes: 1}, Stderr: steps.Output{Path: next(), Bytes: 1}, Patch: &steps.Patch{Path: next()}}},
 				Tail: next() + "\n" + next() + "\r" + next(), Limits: steps.Limits{Enforced: []string{next()}, By: next(), DiskBy: next()},
 			}
 			if n%3 == 0 {

@@ -104,8 +104,8 @@ type (
 )
 
 // WriteSARIF writes results.sarif: a finding for each step that failed or has no
-// verdict, for each thing it did to the workspace that it may not, and for each
-// destination it was refused. They point at the step in the steps file. What is
+// verdict, for each thing it did to the workspace that it may not, for each
+// destination it was refused, and for each step that passed at a later try only. They point at the step in the steps file. What is
 // true of the whole run, such as a refusal to run, is a notification.
 //
 // A finding keeps its fingerprint from run to run: neither times, counts, order
@@ -176,6 +176,12 @@ func (f *findings) all(r *steps.Result) {
 					f.denial(&r.Steps[i], e)
 				}
 			}
+		}
+	}
+	for i := range r.Steps {
+		if s := &r.Steps[i]; isFlaky(s) {
+			text := strings.Join(append([]string{lateWord(s)}, tries(s)...), "; ")
+			f.add(s, ruleFlaky, "note", text)
 		}
 	}
 }

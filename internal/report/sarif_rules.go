@@ -17,6 +17,7 @@ const (
 	ruleOther      = "other_failure"
 	ruleViolated   = "violation"
 	ruleViolation  = "other_violation"
+	ruleFlaky      = "flaky"
 )
 
 type ruleText struct{ id, title, means, hint string }
@@ -54,6 +55,8 @@ var otherRules = []ruleText{
 		"add the rule to egressAllow, if the step should reach it"},
 	{ruleViolation, "other violation", "The step did something to the workspace that it may not.",
 		"read the message"},
+	{ruleFlaky, "flaky", "The step passed, and not at the first try.",
+		"see what it waited for in vain before: the earlier tries' logs are in the report folder"},
 }
 
 // sarifRules are all rules there are, in the same order in every report.

@@ -42,7 +42,17 @@ func TestVerdictOfShards(t *testing.T) {
 	lost.Verdict = steps.VerdictError
 	passed := merged()
 	passed.Verdict, passed.Steps, passed.Merged.Problems = steps.VerdictPass, passed.Steps[:1], nil
+	flaky := merged()
+	again(&flaky.Steps[0], "the step ended with exit code 7")
+	flakyPass := merged()
+	flakyPass.Verdict, flakyPass.Steps, flakyPass.Merged.Problems = steps.VerdictPass, append(flaky.Steps[:1:1], step("b", steps.StatusPassed)), nil
+	again(&flakyPass.Steps[1], "startup_failed: x", "startup_failed: x")
+	flakyFail := merged()
+	flakyFail.Verdict, flakyFail.Refusal, flakyFail.Steps = steps.VerdictFail, nil, flaky.Steps
 	for want, r := range map[string]*steps.Result{
+		"pass: 2 steps passed in 2 shards; 2 flaky, not passed at the first try: one (try 2), b (try 3)":                                               flakyPass,
+		"fail: shard 3 of 3 is missing (and 1 more problem with the shards); 2 skipped: two, three; 1 flaky, not passed at the first try: one (try 2)": flakyFail,
+		"refused: 1 of 3 shards ran nothing: 2, because the host cannot enforce what the steps ask; 1 flaky, not passed at the first try: one (try 2)": flaky,
 		"pass: 1 step passed (shard 1 of 3)": part(),
 		"pass: 1 step passed in 2 shards":    passed,
 		"refused: 1 of 3 shards ran nothing: 2, because the host cannot enforce what the steps ask": merged(),

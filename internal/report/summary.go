@@ -33,6 +33,17 @@ func (p *page) add(text string) bool {
 	return true
 }
 
+// insert is add at a place that was passed.
+func (p *page) insert(at int, text string) bool {
+	if len(text) > p.room() {
+		return false
+	}
+	all := p.b.String()
+	p.b.Reset()
+	p.b.WriteString(all[:at] + text + all[at:])
+	return true
+}
+
 // WriteSummary writes the Markdown of the job summary in at most budget bytes,
 // the most important first: the verdict, whom the steps talked to and what to
 // look at, what was not enforced, the table, each failed step, then what the other steps did. What did not fit is counted.
@@ -57,8 +68,12 @@ func WriteSummary(w io.Writer, r *steps.Result, budget int) error {
 	if len(r.Steps) > 0 {
 		p.table(r)
 	}
+	belowTable := p.b.Len()
 	p.details(r)
 	p.proof(r)
+	if !p.insert(belowTable, timeline(r)) { // it has what all else leaves
+		p.left = append(p.left, "the timeline")
+	}
 	if len(p.left) > 0 {
 		p.b.WriteString("\nLeft out here for length: " + strings.Join(p.left, "; ") + ". All of it is in report.json.\n")
 	}

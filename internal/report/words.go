@@ -47,8 +47,8 @@ func verdictWords(r *steps.Result) string {
 	if len(excused) > 0 {
 		tail = fmt.Sprintf("; %d excused by continueOnError: %s", len(excused), some(excused))
 	}
-	if flaky := ids(func(s *steps.StepResult) bool { return s.Flaky }); len(flaky) > 0 {
-		tail += fmt.Sprintf("; %d flaky, not passed at the first try: %s", len(flaky), some(flaky))
+	if list := flakySteps(r); len(list) > 0 {
+		tail += fmt.Sprintf("; %d flaky, not passed at the first try: %s", len(list), some(list))
 	}
 	switch r.Verdict {
 	case steps.VerdictPass:
@@ -67,7 +67,7 @@ func verdictWords(r *steps.Result) string {
 		return "fail: " + strings.Join(parts, "; ") + tail
 	case steps.VerdictRefused:
 		if r.Merged != nil {
-			return "refused: " + refusedShards(r) + ", because the host cannot enforce what the steps ask"
+			return "refused: " + refusedShards(r) + ", because the host cannot enforce what the steps ask" + tail
 		}
 		return "refused: nothing ran, because this host cannot enforce what the steps ask"
 	case steps.VerdictError:
@@ -132,8 +132,8 @@ func note(s *steps.StepResult) string {
 	switch {
 	case s.Excused:
 		return "excused"
-	case s.Flaky:
-		return fmt.Sprintf("flaky, try %d", s.Attempts)
+	case isFlaky(s):
+		return flaky(s)
 	case s.Expected != nil && s.Status == steps.StatusPassed:
 		return "expected"
 	}

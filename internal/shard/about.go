@@ -31,9 +31,13 @@ func (m *merging) about() {
 		if r.Tool != m.r.Tool {
 			notes.add(r.Shard.Index, strings.TrimSpace("run by "+r.Tool.Name+" "+r.Tool.Version))
 		}
-		m.r.Merged.Shards = append(m.r.Merged.Shards, steps.MergedShard{
+		of := steps.MergedShard{
 			Index: r.Shard.Index, Verdict: r.Verdict, Steps: len(r.Steps), Host: withoutProof(r.Host), StartedAt: r.StartedAt, DurationMs: r.DurationMs,
-		})
+		}
+		if r.Policy != nil {
+			of.Policy = r.Policy.SHA256
+		}
+		m.r.Merged.Shards = append(m.r.Merged.Shards, of)
 		m.refused(r)
 	}
 	if len(files) > 1 { // by its place in each checkout; no finding can point at two

@@ -48,6 +48,9 @@ func Check(r *steps.Result) error {
 			return err
 		}
 	}
+	if r.Policy != nil && !sumShape().MatchString(r.Policy.SHA256) {
+		return wrong("the sum of its policy is %s", r.Policy.SHA256)
+	}
 	seen, own := map[string]bool{}, map[string]bool{}
 	if r.Shard != nil {
 		for _, id := range r.Shard.Steps {
@@ -56,7 +59,7 @@ func Check(r *steps.Result) error {
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		if !isID(s.ID) {
+		if !steps.IsID(s.ID) {
 			return wrong("the id of a step is %s", s.ID)
 		}
 		if seen[s.ID] {
@@ -84,7 +87,7 @@ func checkShard(s *steps.Shard) error {
 	}
 	all := map[string]bool{}
 	for _, id := range s.All {
-		if !isID(id) || all[id] {
+		if !steps.IsID(id) || all[id] {
 			return wrong("in the list of its plan, twice or no id, is %s", id)
 		}
 		all[id] = true
@@ -122,12 +125,20 @@ func checkStep(s *steps.StepResult) error {
 			return wrong("its fault is %s", string(s.Fault.Type))
 		}
 	}
-	for _, n := range []int64{s.DurationMs, s.StartupMs, s.StartedMs} {
+	if err := checkTries(s); err != nil {
+		return err
+	}
+	times := []int64{s.DurationMs, s.StartupMs, s.StartedMs}
+	counts := []int64{s.Stdout.Bytes, s.Stderr.Bytes, int64(s.FilesTotal), int64(s.Line), s.Usage.PeakMemoryBytes, s.Usage.CPUMs, s.Usage.PeakPids}
+	for _, t := range s.Tries {
+		times, counts = append(times, t.DurationMs), append(counts, t.Stdout.Bytes, t.Stderr.Bytes)
+	}
+	for _, n := range times {
 		if n < 0 || n > maxMs {
 			return errors.New("its times cannot be")
 		}
 	}
-	for _, n := range []int64{s.Stdout.Bytes, s.Stderr.Bytes, int64(s.FilesTotal), int64(s.Line), s.Usage.PeakMemoryBytes, s.Usage.CPUMs, s.Usage.PeakPids} {
+	for _, n := range counts {
 		if n < 0 {
 			return errors.New("it has a count below zero")
 		}
@@ -150,6 +161,20 @@ func checkStep(s *steps.StepResult) error {
 	return nil
 }
 
+// checkTries holds what is said of earlier tries together. Reports of older
+// versions only count them.
+func checkTries(s *steps.StepResult) error {
+	switch {
+	case s.Attempts < 0 || s.Attempts > steps.MaxTries:
+		return fmt.Errorf("it was tried %d times", s.Attempts)
+	case len(s.Tries) > 0 && len(s.Tries) != s.Attempts-1:
+		return fmt.Errorf("it was tried %d times, and %d of them are told", s.Attempts, len(s.Tries)+1)
+	case s.Flaky && (s.Status != steps.StatusPassed || s.Attempts < 2):
+		return errors.New("it is flaky, and did not pass at a later try")
+	}
+	return nil
+}
+
 // File is a file of a step in the report folder.
 type File struct {
 	Path *string // in the result; empty: there is none
@@ -158,20 +183,23 @@ type File struct {
 
 // Files are those that a step's result names.
 func Files(s *steps.StepResult) []File {
-	at := func(name string) string { return path.Join("steps", s.ID, name) }
-	out := []File{{&s.Stdout.Path, at("stdout.log")}, {&s.Stderr.Path, at("stderr.log")}}
-	if s.Patch != nil {
-		out = append(out, File{&s.Patch.Path, at("changes.patch")})
+	out := files(path.Join("steps", s.ID), &s.Stdout, &s.Stderr, s.Patch)
+	for i := range s.Tries {
+		t := &s.Tries[i]
+		out = append(out, files(steps.TryFolder(s.ID, i+1), &t.Stdout, &t.Stderr, t.Patch)...)
 	}
 	return out
 }
 
-func isID(s string) bool { return idShape().MatchString(s) }
+func files(dir string, stdout, stderr *steps.Output, patch *steps.Patch) []File {
+	out := []File{{&stdout.Path, path.Join(dir, "stdout.log")}, {&stderr.Path, path.Join(dir, "stderr.log")}}
+	if patch != nil {
+		out = append(out, File{&patch.Path, path.Join(dir, "changes.patch")})
+	}
+	return out
+}
 
-var (
-	idShape  = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`)
-	sumShape = lazy.Regexp(`^[0-9a-f]{64}$`)
-)
+var sumShape = lazy.Regexp(`^[0-9a-f]{64}$`)
 
 // wrong quotes a text of the report, a little of it and inert.
 func wrong(format, text string) error {

@@ -1,8 +1,8 @@
 // Package shard makes one result of those of shards: runs of the parts of one
 // plan, each on a machine of its own.
 //
-// It owns what holds for several runs together: that all are of the same plan,
-// that each part is there once, what the verdict of all is. Splitting a plan is
+// It owns what holds for several runs together: that all are of the same plan and
+// held to the same policy, that each part is there once, what the verdict of all is. Splitting a plan is
 // package steps's, and reading and copying files package report's.
 //
 // Reports come as files from other machines, and whoever can put a file among
@@ -17,5 +17,5 @@
 //			return fmt.Errorf("%s: %w", p.Name, err)
 //		}
 //	}
-//	result, taken := shard.Merge(parts, nil, tool)
+//	result, taken := shard.Merge(parts, nil, nil, tool)
 package shard

@@ -28,12 +28,14 @@ const maxProblems = 20
 const nowhere = -1
 
 // Merge makes one result of many, which Check has passed. want is the plan that
-// all of them have to be of; nil is what most of them are of. from says for each
-// step of the result which part it is of, or -1.
+// all of them have to be of, and policy the one they have to be held to; nil is
+// what most of them say. from says for each step of the result which part it is
+// of, or -1.
 //
-// What the reports lack closes the gate: a shard that is missing, there twice or
-// of another plan, and a step that none or two of them have.
-func Merge(parts []Part, want *Plan, tool steps.Tool) (r *steps.Result, from []int) {
+// What the reports lack closes the gate: a shard that is missing, there twice, of
+// another plan or held to another policy, and a step that none or two of them
+// have.
+func Merge(parts []Part, want *Plan, policy *steps.PolicyRef, tool steps.Tool) (r *steps.Result, from []int) {
 	m := &merging{parts: parts, by: map[int]int{}, owners: map[string][]int{}}
 	m.r = &steps.Result{Schema: 1, Tool: tool, Steps: []steps.StepResult{}, Merged: &steps.Merged{Shards: []steps.MergedShard{}, Problems: []string{}}}
 	m.choose(want)
@@ -45,6 +47,7 @@ func Merge(parts []Part, want *Plan, tool steps.Tool) (r *steps.Result, from []i
 	}
 	m.steps()
 	m.about()
+	m.policy(policy)
 	m.r.Verdict = m.verdict()
 	return m.r, m.from
 }

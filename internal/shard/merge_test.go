@@ -105,7 +105,7 @@ func TestMerge(t *testing.T) {
 				}
 				parts = append(parts, Part{Name: "p" + string(rune('0'+i)), Result: r})
 			}
-			got, from := Merge(parts, tc.want, tool)
+			got, from := Merge(parts, tc.want, nil, tool)
 			if got.Verdict != tc.verdict {
 				t.Errorf("verdict %s, want %s", got.Verdict, tc.verdict)
 			}
@@ -140,6 +140,106 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// retried makes a step one that passed at its second try.
+func retried(s *steps.StepResult) {
+	s.Attempts, s.Flaky, s.Notes = 2, true, []string{"try 1 of 2: the step ended with exit code 7"}
+	s.Tries = []steps.Try{{Reason: "the step ended with exit code 7", DurationMs: 3, Stdout: steps.Output{Path: "steps/" + s.ID + "/try-1/stdout.log", Bytes: 4},
+		Patch: &steps.Patch{Path: "steps/" + s.ID + "/try-1/changes.patch"}}}
+}
+
+func TestMergeKeepsWhatIsKnownOfTries(t *testing.T) {
+	a, b := report(1, 2, "a", "c"), report(2, 2, "b", "d")
+	retried(&a.Steps[1])
+	want := a.Steps[1]
+	want.Shard = 1
+	if err := Check(a); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool)
+	if diff := cmp.Diff(want, got.Steps[2]); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	var paths []string
+	for _, f := range Files(&got.Steps[2]) {
+		paths = append(paths, *f.Path)
+	}
+	if diff := cmp.Diff([]string{"steps/c/stdout.log", "steps/c/stderr.log", "steps/c/try-1/stdout.log", "", "steps/c/try-1/changes.patch"}, paths); diff != "" {
+		t.Errorf("files to bring along (-want +got)\n%s", diff)
+	}
+}
+
+func TestShardsAreHeldToOnePolicy(t *testing.T) {
+	ref := func(sign, path string) *steps.PolicyRef {
+		if sign == "" {
+			return nil
+		}
+		return &steps.PolicyRef{Path: path, SHA256: strings.Repeat(sign, 64)}
+	}
+	const none = " ran without a policy, and not under the one whose sum is "
+	other := func(a, b string) string {
+		return " ran under another policy: its sum is " + strings.Repeat(a, 12) + " and not " + strings.Repeat(b, 12)
+	}
+	for _, tc := range []struct {
+		name     string
+		ran      [3]string // the sign that the sum of each shard's policy is made of
+		want     string
+		problems []string
+		policy   *steps.PolicyRef
+	}{
+		{"all were held to one", [3]string{"a", "a", "a"}, "", nil, ref("a", "p.yml")},
+		{"none was held to any", [3]string{}, "", nil, nil},
+		{"one was held to none", [3]string{"a", "", "a"}, "", []string{"shard 2 of 3" + none + strings.Repeat("a", 12)}, ref("a", "p.yml")},
+		{"one only was held to any", [3]string{"", "a", ""}, "", []string{"shard 1 of 3" + none, "shard 3 of 3" + none}, ref("a", "p.yml")},
+		{"one was held to another", [3]string{"a", "a", "b"}, "", []string{"shard 3 of 3" + other("b", "a")}, ref("a", "p.yml")},
+		{"each to one of its own", [3]string{"a", "b", "c"}, "", []string{"shard 1 of 3" + other("a", "c"), "shard 2 of 3" + other("b", "c")}, ref("c", "p.yml")},
+		{"all to the one that is trusted", [3]string{"a", "a", "a"}, "a", nil, ref("a", "trusted.yml")},
+		{"all to one that is not", [3]string{"a", "a", "a"}, "b", []string{"shard 1 of 3" + other("a", "b"), "shard 2 of 3" + other("a", "b"), "shard 3 of 3" + other("a", "b")}, ref("b", "trusted.yml")},
+		{"none to the one that is trusted", [3]string{}, "b", []string{"shard 1 of 3" + none, "shard 2 of 3" + none, "shard 3 of 3" + none}, ref("b", "trusted.yml")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var parts []Part
+			for i, ids := range [][]string{{"a", "c"}, {"b", "d"}, nil} { // the last has nothing to do
+				r := report(i+1, 3, ids...)
+				r.Policy = ref(tc.ran[i], "p.yml")
+				if err := Check(r); err != nil {
+					t.Fatal(err)
+				}
+				parts = append(parts, Part{"p", r})
+			}
+			got, _ := Merge(parts, nil, ref(tc.want, "trusted.yml"), tool)
+			if len(got.Merged.Problems) != len(tc.problems) {
+				t.Fatalf("problems %q, want %q", got.Merged.Problems, tc.problems)
+			}
+			for i, p := range got.Merged.Problems {
+				if !strings.HasPrefix(p, tc.problems[i]) {
+					t.Errorf("problem %q, want %q", p, tc.problems[i])
+				}
+			}
+			want := steps.VerdictPass
+			if len(tc.problems) > 0 {
+				want = steps.VerdictFail
+			}
+			if got.Verdict != want {
+				t.Errorf("verdict %s, want %s", got.Verdict, want)
+			}
+			if diff := cmp.Diff(tc.policy, got.Policy); diff != "" {
+				t.Errorf("policy (-want +got)\n%s", diff)
+			}
+			for i, s := range got.Merged.Shards {
+				if s.Policy != strings.Repeat(tc.ran[i], 64) {
+					t.Errorf("shard %d: policy %q", i+1, s.Policy)
+				}
+			}
+		})
+	}
+	// Where each machine has it elsewhere, it has no path.
+	a, b := report(1, 2, "a", "c"), report(2, 2, "b", "d")
+	a.Policy, b.Policy = ref("a", "/x/p.yml"), ref("a", "/y/p.yml")
+	if got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool); got.Verdict != steps.VerdictPass || !cmp.Equal(got.Policy, ref("a", "")) {
+		t.Errorf("%s under %+v", got.Verdict, got.Policy)
+	}
+}
+
 func TestWhatShardsSayTogether(t *testing.T) {
 	a, b := report(1, 2, "a", "c"), report(2, 2, "b", "d")
 	a.Notes, b.Notes = []string{"the same", "mine"}, []string{"the same", "the same"}
@@ -148,7 +248,7 @@ func TestWhatShardsSayTogether(t *testing.T) {
 	a.Steps[1].StartedMs, b.Steps[1].StartedMs = 5, 6
 	a.File, b.File = "ci/steps.yml", "ci/steps.yml"
 	b.Verdict, b.Refusal = "refused", &steps.Refusal{Cause: "no cgroup", Fix: []string{"run: it"}}
-	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, tool)
+	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool)
 	if diff := cmp.Diff([]string{"shards 1, 2: the same", "shard 1: mine"}, got.Notes); diff != "" {
 		t.Errorf("notes (-want +got)\n%s", diff)
 	}
@@ -168,7 +268,7 @@ func TestWhatShardsSayTogether(t *testing.T) {
 	// No clock, and no word about one, makes a time that cannot be.
 	for _, s := range []string{"", "yesterday", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"} {
 		b.StartedAt = s
-		if got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, tool); got.DurationMs < 100 || got.Steps[3].StartedMs < 0 {
+		if got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool); got.DurationMs < 100 || got.Steps[3].StartedMs < 0 {
 			t.Errorf("%q: took %d ms, started at %d", s, got.DurationMs, got.Steps[3].StartedMs)
 		}
 	}
@@ -186,6 +286,7 @@ func TestCheckRefusesWhatNoRunWrites(t *testing.T) {
 		"no verdict":                        func(r *steps.Result) { r.Verdict = "" },
 		"a time before there was time":      func(r *steps.Result) { r.DurationMs = -1 },
 		"a run of a thousand years":         func(r *steps.Result) { r.DurationMs = 1 << 62 },
+		"a policy whose sum is none":        func(r *steps.Result) { r.Policy = &steps.PolicyRef{Path: "p.yml", SHA256: "::error::x"} },
 		"shard 0":                           func(r *steps.Result) { r.Shard.Index = 0 },
 		"shard 3 of 2":                      func(r *steps.Result) { r.Shard.Index = 3 },
 		"more shards than there can be":     func(r *steps.Result) { r.Shard.Of = 1 << 30 },
@@ -196,27 +297,36 @@ func TestCheckRefusesWhatNoRunWrites(t *testing.T) {
 		"a step of the shard not in the list": func(r *steps.Result) {
 			r.Shard.Steps = append(slices.Clone(r.Shard.Steps), "z")
 		},
-		"a step of the shard twice":             func(r *steps.Result) { r.Shard.Steps = append(slices.Clone(r.Shard.Steps), "a") },
-		"a step that is not the shard's":        func(r *steps.Result) { r.Steps = append(r.Steps, step("b", "passed")) },
-		"a step twice":                          func(r *steps.Result) { r.Steps = append(r.Steps, step("a", "passed")) },
-		"a step whose id is a path":             func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "../a" },
-		"a step whose id is two lines":          func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "a\n::error::x" },
-		"a step without an id":                  func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "" },
-		"a status that is no word of ours":      one(func(s *steps.StepResult) { s.Status = "PASSED" }),
-		"a pass that is excused":                one(func(s *steps.StepResult) { s.Excused = true }),
-		"an error that is excused":              one(func(s *steps.StepResult) { s.Status, s.Excused = "error", true }),
-		"a fault that is none":                  one(func(s *steps.StepResult) { s.Fault = &box.Fault{Type: "$(reboot)"} }),
-		"a log elsewhere":                       one(func(s *steps.StepResult) { s.Stdout.Path = "../../etc/passwd" }),
-		"a log at an absolute path":             one(func(s *steps.StepResult) { s.Stderr.Path = "/etc/passwd" }),
-		"the log of another step":               one(func(s *steps.StepResult) { s.Stderr.Path = "steps/c/stderr.log" }),
-		"a log whose path leads back to it":     one(func(s *steps.StepResult) { s.Stdout.Path = "steps/x/../a/stdout.log" }),
-		"a patch elsewhere":                     one(func(s *steps.StepResult) { s.Patch = &steps.Patch{Path: "steps/a/stdout.log"} }),
-		"a log of less than nothing":            one(func(s *steps.StepResult) { s.Stdout.Bytes = -1 }),
-		"a time that overflows a sum of two":    one(func(s *steps.StepResult) { s.StartedMs = 1<<63 - 1 }),
-		"a network that is no word of ours":     one(func(s *steps.StepResult) { s.Network = "some" }),
-		"what became of writes, in other words": one(func(s *steps.StepResult) { s.Workspace = "" }),
-		"a change that is none":                 one(func(s *steps.StepResult) { s.Files = []steps.FileChange{{Change: "x", Type: "file"}} }),
-		"a request that ended as none does":     one(func(s *steps.StepResult) { s.Egress = []steps.EgressRecord{{Verdict: "ok"}} }),
+		"a step of the shard twice":                func(r *steps.Result) { r.Shard.Steps = append(slices.Clone(r.Shard.Steps), "a") },
+		"a step that is not the shard's":           func(r *steps.Result) { r.Steps = append(r.Steps, step("b", "passed")) },
+		"a step twice":                             func(r *steps.Result) { r.Steps = append(r.Steps, step("a", "passed")) },
+		"a step whose id is a path":                func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "../a" },
+		"a step whose id is two lines":             func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "a\n::error::x" },
+		"a step without an id":                     func(r *steps.Result) { r.Shard = nil; r.Steps[0].ID = "" },
+		"a status that is no word of ours":         one(func(s *steps.StepResult) { s.Status = "PASSED" }),
+		"a pass that is excused":                   one(func(s *steps.StepResult) { s.Excused = true }),
+		"an error that is excused":                 one(func(s *steps.StepResult) { s.Status, s.Excused = "error", true }),
+		"a fault that is none":                     one(func(s *steps.StepResult) { s.Fault = &box.Fault{Type: "$(reboot)"} }),
+		"a log elsewhere":                          one(func(s *steps.StepResult) { s.Stdout.Path = "../../etc/passwd" }),
+		"a log at an absolute path":                one(func(s *steps.StepResult) { s.Stderr.Path = "/etc/passwd" }),
+		"the log of another step":                  one(func(s *steps.StepResult) { s.Stderr.Path = "steps/c/stderr.log" }),
+		"a log whose path leads back to it":        one(func(s *steps.StepResult) { s.Stdout.Path = "steps/x/../a/stdout.log" }),
+		"a patch elsewhere":                        one(func(s *steps.StepResult) { s.Patch = &steps.Patch{Path: "steps/a/stdout.log"} }),
+		"a log of less than nothing":               one(func(s *steps.StepResult) { s.Stdout.Bytes = -1 }),
+		"a time that overflows a sum of two":       one(func(s *steps.StepResult) { s.StartedMs = 1<<63 - 1 }),
+		"a network that is no word of ours":        one(func(s *steps.StepResult) { s.Network = "some" }),
+		"what became of writes, in other words":    one(func(s *steps.StepResult) { s.Workspace = "" }),
+		"a change that is none":                    one(func(s *steps.StepResult) { s.Files = []steps.FileChange{{Change: "x", Type: "file"}} }),
+		"a step that was tried too often":          one(func(s *steps.StepResult) { s.Attempts = steps.MaxTries + 1 }),
+		"a step that was tried less than never":    one(func(s *steps.StepResult) { s.Attempts = -1 }),
+		"tries that are not as many as there were": one(func(s *steps.StepResult) { s.Attempts, s.Tries = 3, make([]steps.Try, 1) }),
+		"a flaky step that passed at once":         one(func(s *steps.StepResult) { s.Attempts, s.Flaky = 1, true }),
+		"a flaky step that failed":                 one(func(s *steps.StepResult) { s.Attempts, s.Flaky, s.Status = 2, true, "failed" }),
+		"a try's log elsewhere":                    one(func(s *steps.StepResult) { retried(s); s.Tries[0].Stdout.Path = "steps/a/stdout.log" }),
+		"a try's patch elsewhere":                  one(func(s *steps.StepResult) { retried(s); s.Tries[0].Patch.Path = "steps/a/try-2/changes.patch" }),
+		"a try of less than no time":               one(func(s *steps.StepResult) { retried(s); s.Tries[0].DurationMs = -1 }),
+		"a try's log of less than nothing":         one(func(s *steps.StepResult) { retried(s); s.Tries[0].Stderr.Bytes = -1 }),
+		"a request that ended as none does":        one(func(s *steps.StepResult) { s.Egress = []steps.EgressRecord{{Verdict: "ok"}} }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Check(with(report(1, 2, "a", "c"), change))

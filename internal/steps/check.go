@@ -78,7 +78,7 @@ func Load(name string, src []byte, opt Options) (*Plan, error) {
 	sort.SliceStable(c.warnings, func(i, j int) bool { return c.warnings[i].Line < c.warnings[j].Line })
 	plan.Warnings = c.warnings
 	if opt.Policy != nil {
-		plan.Policy = &PolicyRef{Path: opt.Policy.file, SHA256: opt.Policy.sum}
+		plan.Policy = opt.Policy.Ref()
 	}
 	return plan, nil
 }

@@ -183,9 +183,17 @@ func mask(m *gha.Masker, sr *StepResult) {
 	for i := range sr.Notes {
 		sr.Notes[i] = m.Mask(sr.Notes[i])
 	}
-	if sr.Patch != nil {
-		for i := range sr.Patch.MaskedFiles {
-			sr.Patch.MaskedFiles[i] = m.Mask(sr.Patch.MaskedFiles[i])
+	patches := []*Patch{sr.Patch}
+	for i := range sr.Tries {
+		sr.Tries[i].Reason = m.Mask(sr.Tries[i].Reason)
+		patches = append(patches, sr.Tries[i].Patch)
+	}
+	for _, p := range patches {
+		if p == nil {
+			continue
+		}
+		for i := range p.MaskedFiles {
+			p.MaskedFiles[i] = m.Mask(p.MaskedFiles[i])
 		}
 	}
 	for i := range sr.First {

@@ -42,6 +42,10 @@ const (
 	absPattern  = `^/`
 )
 
+// IsID says whether a text has the form of a step's id: one that names a folder,
+// and acts nowhere within a line.
+func IsID(text string) bool { return idShape().MatchString(text) }
+
 var languageWords = []string{"sh", "bash", "python", "node"}
 
 // file is a steps file, as the JSON Schema shows it.

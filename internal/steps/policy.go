@@ -100,6 +100,9 @@ func (c *checker) policy(root value, p *Policy) {
 	}
 }
 
+// Ref names the policy in a report.
+func (p *Policy) Ref() *PolicyRef { return &PolicyRef{Path: p.file, SHA256: p.sum} }
+
 // Engines are those that a run may take; none named is all. The line is where
 // the policy says so.
 func (p *Policy) Engines() ([]string, PolicyLine) {

@@ -207,7 +207,7 @@ func (c *checker) decimal(k key, v value) float64 {
 
 func readID(c *checker, k key, v value, s *step) {
 	id, ok := c.text(k.name, k.allowed(), v)
-	if ok && !idShape().MatchString(id) {
+	if ok && !IsID(id) {
 		c.wrong(v, "not an id", k.allowed())
 	}
 	s.ID = v.text // even a wrong one: others may need it

@@ -1,6 +1,9 @@
 package steps
 
 import (
+	"fmt"
+	"path"
+
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 )
@@ -78,6 +81,8 @@ type MergedShard struct {
 	Host       Host   `json:"host"`
 	StartedAt  string `json:"startedAt,omitempty"`
 	DurationMs int64  `json:"durationMs"`
+	// Policy is the SHA-256 of the policy that the run was held to; empty is none.
+	Policy string `json:"policy,omitempty"`
 }
 
 // Tool names the program that wrote the report.
@@ -171,6 +176,8 @@ type StepResult struct {
 	Attempts int `json:"attempts,omitempty"`
 	// Flaky: it passed, and not the first time.
 	Flaky bool `json:"flaky,omitempty"`
+	// Tries are those before the last.
+	Tries []Try `json:"tries,omitempty"`
 	// Expected is what the step file expects, where it is not exit code 0.
 	Expected *Expect `json:"expected,omitempty"`
 	// Tail is the end of the step's output for the summary; untrusted text,
@@ -181,6 +188,29 @@ type StepResult struct {
 	// PassedEnv are the names of the variables handed in from the caller.
 	PassedEnv []string `json:"passedEnv,omitempty"`
 }
+
+// Try is how a step ended that was then run again. What it wrote to the workspace
+// is dropped.
+type Try struct {
+	Reason     string `json:"reason"`
+	DurationMs int64  `json:"durationMs"`
+	// Stdout, Stderr and Patch have no path where there is no such file.
+	Stdout Output `json:"stdout"`
+	Stderr Output `json:"stderr"`
+	Patch  *Patch `json:"patch,omitempty"`
+}
+
+// MaxTries is how often a step is run at most.
+const MaxTries = maxRetries + 1
+
+// TrySays is the note about a try of Tries.
+func (s *StepResult) TrySays(i int) string {
+	return fmt.Sprintf("try %d of %d: %s", i+1, s.Attempts, s.Tries[i].Reason)
+}
+
+// TryFolder is where the files of a step's n-th try are once another one has
+// begun, within the report folder.
+func TryFolder(id string, n int) string { return path.Join("steps", id, fmt.Sprintf("try-%d", n)) }
 
 // Output is one stream of a step as kept on disk.
 type Output struct {

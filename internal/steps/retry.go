@@ -30,12 +30,12 @@ func (r *Runner) tries(ctx context.Context, s PlanStep, sr *StepResult, begun ti
 		if !again {
 			break
 		}
-		before = append(before, *sr)
 		r.Log.Say(fmt.Sprintf("%s: try %d of at most %d: %s; trying again", sr.ID, n, s.Retries+1, sr.Reason))
-		if err := setAside(r.Out, s.ID, n); err != nil {
+		if err := setAside(r.Out, sr, n); err != nil {
 			noVerdict(sr, err)
 			break
 		}
+		before = append(before, *sr)
 		*sr = *r.begin(s, begun)
 	}
 	sum(sr, before)
@@ -95,25 +95,35 @@ func moved(list []EgressRecord) (n uint64) {
 	return n
 }
 
-// setAside makes place in the report for another try's files.
-func setAside(out, id string, n int) error {
+// setAside makes place in the report for another try's files, and lets the result
+// of this one name where its own are now.
+func setAside(out string, sr *StepResult, n int) error {
 	root, err := os.OpenRoot(out)
 	if err != nil {
 		return fmt.Errorf("open the report folder: %w", err)
 	}
 	defer root.Close()
-	dir := filepath.Join("steps", id)
-	aside := filepath.Join(dir, fmt.Sprintf("try-%d", n))
-	for _, name := range []string{"stdout.log", "stderr.log", "changes.patch"} {
-		if _, err := root.Lstat(filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
+	var none Patch
+	patch := &none
+	if sr.Patch != nil {
+		patch = sr.Patch
+	}
+	dir, aside := filepath.Join("steps", sr.ID), TryFolder(sr.ID, n)
+	for _, f := range []struct {
+		name string
+		at   *string
+	}{{"stdout.log", &sr.Stdout.Path}, {"stderr.log", &sr.Stderr.Path}, {"changes.patch", &patch.Path}} {
+		if _, err := root.Lstat(filepath.Join(dir, f.name)); errors.Is(err, fs.ErrNotExist) {
+			*f.at = ""
 			continue
 		}
 		if err := root.MkdirAll(aside, 0o755); err != nil {
 			return fmt.Errorf("make a folder for what the step's earlier try wrote: %w", err)
 		}
-		if err := root.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil {
+		if err := root.Rename(filepath.Join(dir, f.name), filepath.Join(aside, f.name)); err != nil {
 			return fmt.Errorf("set aside what the step's earlier try wrote: %w", err)
 		}
+		*f.at = filepath.Join(aside, f.name)
 	}
 	return nil
 }
@@ -128,7 +138,8 @@ func sum(sr *StepResult, before []StepResult) {
 	var notes []string
 	for i := range before {
 		b := &before[i]
-		notes = append(notes, fmt.Sprintf("try %d of %d: %s", i+1, sr.Attempts, b.Reason))
+		sr.Tries = append(sr.Tries, Try{Reason: b.Reason, DurationMs: b.DurationMs, Stdout: b.Stdout, Stderr: b.Stderr, Patch: b.Patch})
+		notes = append(notes, sr.TrySays(i))
 		for _, e := range b.Egress {
 			sr.Egress = merge(sr.Egress, e)
 		}

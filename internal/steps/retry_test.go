@@ -121,6 +121,21 @@ func TestEachTrySeesTheWorkspaceAsItWas(t *testing.T) {
 			if diff := cmp.Diff(tc.notes, got.Notes); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
+			var told []string
+			for i, try := range got.Tries {
+				told = append(told, got.TrySays(i))
+				if b, err := os.ReadFile(filepath.Join(r.Out, try.Patch.Path)); err != nil || !strings.Contains(string(b), "try-") || try.Patch.Files != 1 {
+					t.Errorf("the patch of try %d is %+v: %q %v", i+1, try.Patch, b, err)
+				}
+				for _, log := range []Output{try.Stdout, try.Stderr} {
+					if _, err := os.Stat(filepath.Join(r.Out, log.Path)); err != nil || filepath.Dir(log.Path) != TryFolder("one", i+1) {
+						t.Errorf("a log of try %d: %q %v", i+1, log.Path, err)
+					}
+				}
+			}
+			if diff := cmp.Diff(tc.notes, told); diff != "" {
+				t.Errorf("what is told of tries (-want +got)\n%s", diff)
+			}
 			var left []string
 			entries, err := os.ReadDir(dir)
 			if err != nil {
@@ -172,5 +187,40 @@ func TestMoreTriesAreNotMoreBytes(t *testing.T) {
 		if bytes, more := left(tc.budget, moved, tc.before); bytes != tc.bytes || more != tc.more {
 			t.Errorf("%s: %d bytes, %v", tc.sentence, bytes, more)
 		}
+	}
+}
+
+func TestTriesAreMasked(t *testing.T) {
+	const secret = "hunter2hunter2"
+	sr := StepResult{Tries: []Try{{Reason: "asked for " + secret, Patch: &Patch{MaskedFiles: []string{secret + ".txt"}}}, {}}}
+	mask(gha.NewMasker(secret), &sr)
+	if got := sr.Tries[0]; got.Reason != "asked for ***" || got.Patch.MaskedFiles[0] != "***.txt" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestWhatCannotBeSetAsideIsToldOnce: then there is no other try, and the one
+// there was is not one before the last.
+func TestWhatCannotBeSetAsideIsToldOnce(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &refuser{}
+	r := &Runner{
+		Engine: e, Guard: NewGuard(testOptions(t)), Workspace: dir, Out: t.TempDir(),
+		Log: gha.NewLog(io.Discard, gha.LogOptions{}), Masker: gha.NewMasker(),
+		Getenv: func(string) (string, bool) { return "", false }, Now: time.Now,
+	}
+	e.hook = func() { // somebody else's file is where the folder would be
+		if err := errors.Join(os.MkdirAll(filepath.Join(r.Out, "steps/one"), 0o755), os.WriteFile(filepath.Join(r.Out, "steps/one/try-1"), nil, 0o600)); err != nil {
+			t.Error(err)
+		}
+	}
+	s := mustLoad(t, "steps: [{id: one, run: x, requireLimits: false, retries: 2}]", testOptions(t)).Steps[0]
+	var res Result
+	r.Run(t.Context(), &Plan{Steps: []PlanStep{s}}, &res)
+	if got := res.Steps[0]; got.Status != StatusError || got.Attempts != 1 || len(got.Tries) > 0 || len(e.asked) != 1 || !strings.Contains(got.Reason, "earlier try") {
+		t.Errorf("%d boxes, %+v", len(e.asked), got)
 	}
 }

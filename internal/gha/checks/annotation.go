@@ -24,6 +24,7 @@ const (
 type Annotation struct {
 	Path, Level, Title, Message string
 	Line                        int
+	Column                      int // of that line; 0: none
 }
 
 // batches cuts the annotations into what single requests take, the worst first.
@@ -34,10 +35,14 @@ func batches(in Input) [][]Annotation {
 	slices.SortStableFunc(list, func(a, b gha.Annotation) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)), cmp.Compare(b.Rank, a.Rank))
 	})
+	rest := "report.json"
+	if in.Unstarted != nil {
+		rest = "the log"
+	}
 	if more := len(list) - (maxBatches*batch - 1); more > 1 {
 		list = append(list[:maxBatches*batch-1:maxBatches*batch-1], gha.Annotation{
 			Kind: list[maxBatches*batch-1].Kind, Title: DefaultName,
-			Message: fmt.Sprintf("and %d more; all of them are in report.json", more),
+			Message: fmt.Sprintf("and %d more; all of them are in %s", more, rest),
 		})
 	}
 	out := make([]Annotation, len(list))
@@ -51,6 +56,9 @@ func annotation(in Input, a gha.Annotation) Annotation {
 	out := Annotation{Path: a.File, Line: max(a.Line, 1), Title: cut(in.Mask(gha.Inert(a.Title)), maxTitle)}
 	switch {
 	case inTree(a.File):
+		if a.Line > 0 {
+			out.Column = max(a.Column, 0)
+		}
 	case inTree(in.Place.Workflow) && strings.Contains(in.Place.Workflow, "/"):
 		// The steps stand in the workflow, or in a file outside of the tree. The
 		// API wants a path, and the workflow is where the gate is.

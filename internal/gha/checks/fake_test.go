@@ -234,6 +234,12 @@ func (f *fake) checkRun(w http.ResponseWriter, r *http.Request, c *run) {
 	for _, a := range in.Output.Annotations {
 		message, _ := a["message"].(string)
 		line, _ := a["start_line"].(float64)
+		from, _ := a["start_column"].(float64)
+		to, _ := a["end_column"].(float64)
+		// Columns are of one line, and count from 1.
+		if (a["start_column"] != nil || a["end_column"] != nil) && (from < 1 || to < from || a["end_line"] != a["start_line"]) {
+			bad = "annotations"
+		}
 		if a["path"] == "" || message == "" || len(message) > 64<<10 || line < 1 || a["end_line"] == nil || a["annotation_level"] == nil {
 			bad = "annotations"
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
@@ -25,13 +26,43 @@ const (
 
 // Input is all that a plan is made of.
 type Input struct {
-	Result      *steps.Result
+	Result *steps.Result
+	// Unstarted is there in place of Result where no run was begun.
+	Unstarted   *Unstarted
 	Annotations []gha.Annotation
 	Want        Want
 	Place       Place
 	// Mask takes secrets out of every text. What goes to the API does not pass
 	// the runner, which masks what it knows in the log and the summary.
 	Mask func(string) string
+}
+
+// Unstarted is what there is to say where nothing was begun: a steps file, a flag
+// or an input is wrong, or this host is.
+type Unstarted struct {
+	Verdict  string
+	Problems []string // whose first lines say what
+}
+
+func (in *Input) verdict() string {
+	if in.Unstarted != nil {
+		return in.Unstarted.Verdict
+	}
+	return in.Result.Verdict
+}
+
+func (in *Input) headline() string {
+	if u := in.Unstarted; u != nil {
+		return report.UnstartedHeadline(u.Verdict, u.Problems)
+	}
+	return report.Headline(in.Result)
+}
+
+func (in *Input) write(w io.Writer, budget int) error {
+	if u := in.Unstarted; u != nil {
+		return report.WriteUnstarted(w, u.Verdict, u.Problems, budget)
+	}
+	return report.WriteSummary(w, in.Result, budget)
 }
 
 // Plan is what is to be sent. What is nil is not sent.
@@ -60,27 +91,27 @@ type Comment struct {
 	OnlyUpdate bool
 }
 
-// Make turns a result into requests.
+// Make turns a result, or why there is none, into requests.
 func Make(in Input) Plan {
 	if in.Mask == nil {
 		in.Mask = func(s string) string { return s }
 	}
 	var p Plan
-	headline := in.Mask(gha.Inert(report.Headline(in.Result)))
+	verdict, headline := in.verdict(), in.Mask(gha.Inert(in.headline()))
 	if in.Want.CheckRun {
 		p.CheckRun = &CheckRun{
-			Name: in.Want.Name, Conclusion: conclusion(in.Result.Verdict), Title: cut(headline, maxTitle),
+			Name: in.Want.Name, Conclusion: conclusion(verdict), Title: cut(headline, maxTitle),
 			Summary: summary(in, headline, maxSummary), Batches: batches(in),
 		}
 	}
 	if in.Want.CommitStatus {
-		p.Status = &Status{State: state(in.Result.Verdict), Description: cut(headline, maxDescription), Context: in.Want.Name}
+		p.Status = &Status{State: state(verdict), Description: cut(headline, maxDescription), Context: in.Want.Name}
 	}
 	if in.Want.Comment != Never && in.Place.Pull > 0 {
 		marker := marker(in)
 		p.Comment = &Comment{
 			Marker: marker, Body: marker + "\n" + summary(in, headline, maxComment-len(marker)-1),
-			OnlyUpdate: in.Want.Comment == OnFailure && in.Result.Verdict == steps.VerdictPass,
+			OnlyUpdate: in.Want.Comment == OnFailure && verdict == steps.VerdictPass,
 		}
 	}
 	return p
@@ -119,7 +150,7 @@ func summary(in Input, headline string, budget int) string {
 		more = fmt.Sprintf("\n[The run](%s) has the log and the whole summary.\n", in.Place.RunURL)
 	}
 	var b strings.Builder
-	err := report.WriteSummary(&b, in.Result, budget-len(more))
+	err := in.write(&b, budget-len(more))
 	text := in.Mask(b.String()) + more
 	if err != nil || len(text) > budget {
 		// Cut somewhere it could show half a tag as text, or a row as a sentence.

@@ -157,6 +157,51 @@ func TestPlansFit(t *testing.T) {
 	}
 }
 
+// TestPlansOfWhatWasNotBegunFit: nor does what is wrong with a steps file, which
+// quotes it.
+func TestPlansOfWhatWasNotBegunFit(t *testing.T) {
+	for _, text := range hostileTexts {
+		for _, n := range []int{0, 1, 2, 1000} {
+			u := &Unstarted{Verdict: steps.VerdictError}
+			var list []gha.Annotation
+			for i := range n {
+				u.Problems = append(u.Problems, fmt.Sprintf("f.yml:%d:1: %s\n  hint: %s", i+1, text, strings.Repeat(text, 3)))
+				list = append(list, gha.Annotation{Kind: gha.Error, Title: "nothing ran", Message: u.Problems[i], File: "f.yml", Line: i + 1, Column: 1})
+			}
+			p := Make(Input{Unstarted: u, Annotations: list, Want: everything, Place: place()})
+			if p.CheckRun.Conclusion != "failure" || p.Status.State != "error" || p.Comment.OnlyUpdate {
+				t.Errorf("%.20q: conclusion %s, state %s", text, p.CheckRun.Conclusion, p.Status.State)
+			}
+			for what, c := range map[string]struct {
+				text string
+				most int
+			}{
+				"summary": {p.CheckRun.Summary, 65535}, "title": {p.CheckRun.Title, 255}, "comment": {p.Comment.Body, 65536},
+				"description": {p.Status.Description, 140},
+			} {
+				if len(c.text) > c.most || c.text == "" || !utf8.ValidString(c.text) {
+					t.Errorf("%.20q, %d problems: the %s has %d bytes of %d, valid %v", text, n, what, len(c.text), c.most, utf8.ValidString(c.text))
+				}
+				if cs := ghatest.Commands([]byte(c.text)); len(cs) > 0 {
+					t.Errorf("%.20q: a runner would act on %v in the %s", text, cs, what)
+				}
+				if strings.Contains(c.text, "<img") && what != "title" && what != "description" && !fenced(c.text, "<img") {
+					t.Errorf("%.20q is live in the %s", text, what)
+				}
+			}
+			if !strings.Contains(p.CheckRun.Summary, "Nothing ran, and there is no report") || n == 1000 && !strings.Contains(p.CheckRun.Summary, " more, which the log has\n") {
+				t.Errorf("%.20q, %d problems: the summary is %.300q", text, n, p.CheckRun.Summary)
+			}
+			if n == 1000 {
+				last := p.CheckRun.Batches[9][49]
+				if last.Message != "and 501 more; all of them are in the log" || len(p.CheckRun.Batches) != 10 {
+					t.Errorf("%d batches; the last annotation is %+v", len(p.CheckRun.Batches), last)
+				}
+			}
+		}
+	}
+}
+
 // TestASummaryThatDoesNotFitIsTheHeadline: whatever the writer of summaries makes
 // of a budget, the API gets no more than it takes.
 func TestASummaryThatDoesNotFitIsTheHeadline(t *testing.T) {
@@ -228,9 +273,17 @@ func TestAnAnnotationNamesALineOfTheRepository(t *testing.T) {
 		{"a name that hides something", "a\u202eb.yml", 4, ".github/workflows/ci.yml", ".github/workflows/ci.yml", 1},
 		{"a workflow that is known by its name only", "", 4, "CI", ".github", 1},
 	} {
-		got := annotation(Input{Place: Place{Workflow: c.workflow}, Mask: strings.Clone}, gha.Annotation{File: c.file, Line: c.line, Message: "m"})
+		got := annotation(Input{Place: Place{Workflow: c.workflow}, Mask: strings.Clone}, gha.Annotation{File: c.file, Line: c.line, Column: 7, Message: "m"})
 		if got.Path != c.want || got.Line != c.wantLine {
 			t.Errorf("%s: %s:%d, want %s:%d", c.name, got.Path, got.Line, c.want, c.wantLine)
+		}
+		// A column is one of the line that it was found in.
+		column := 0
+		if c.want == c.file && c.line > 0 {
+			column = 7
+		}
+		if got.Column != column {
+			t.Errorf("%s: column %d, want %d", c.name, got.Column, column)
 		}
 	}
 }
@@ -318,10 +371,12 @@ func TestWants(t *testing.T) {
 		{"all", gha.Inputs{CheckRun: "true", Comment: "true", CommitStatus: "true", CheckName: "gate (linux, 1.26)"},
 			Want{CheckRun: true, CommitStatus: true, Comment: Always, Name: "gate (linux, 1.26)"}, ""},
 		{"a comment on failure", gha.Inputs{Comment: "on-failure"}, Want{Comment: OnFailure, Name: DefaultName}, ""},
-		{"yes is not true", gha.Inputs{CheckRun: "yes"}, Want{}, "check-run"},
-		{"True is not true", gha.Inputs{CommitStatus: "True"}, Want{}, "commit-status"},
-		{"an unknown time for a comment", gha.Inputs{Comment: "always"}, Want{}, "comment"},
-		{"a name of two lines", gha.Inputs{CheckName: "a\nb"}, Want{}, "check-name"},
+		{"yes is not true", gha.Inputs{CheckRun: "yes"}, Want{Name: DefaultName}, "check-run"},
+		{"True is not true", gha.Inputs{CommitStatus: "True"}, Want{Name: DefaultName}, "commit-status"},
+		{"an unknown time for a comment", gha.Inputs{Comment: "always"}, Want{Name: DefaultName}, "comment"},
+		{"what else is asked for stands beside an error", gha.Inputs{CheckRun: "true", CommitStatus: "yes", Comment: "on-failure", CheckName: "gate"},
+			Want{CheckRun: true, Comment: OnFailure, Name: "gate"}, "commit-status"},
+		{"a name of two lines", gha.Inputs{CheckRun: "true", CheckName: "a\nb"}, Want{}, "check-name"},
 		{"a name that is too long", gha.Inputs{CheckName: strings.Repeat("x", 101)}, Want{}, "check-name"},
 	} {
 		got, err := ParseWant(c.in)

@@ -62,6 +62,38 @@ func TestEverythingIsTold(t *testing.T) {
 	}
 }
 
+// TestWhatWasNotBegunIsTold: the check is there, completed, with each problem at its
+// place in the steps file.
+func TestWhatWasNotBegunIsTold(t *testing.T) {
+	f := newFake(t)
+	u := &Unstarted{Verdict: "error", Problems: []string{`f.yml:4:5: unknown key "timeout" in a step` + "\n  hint: did you mean timeoutS?", "f.yml:7:1: another"}}
+	list := []gha.Annotation{
+		{Kind: gha.Error, Rank: 2, Title: "nothing ran", Message: u.Problems[0], File: ".github/f.yml", Line: 4, Column: 5},
+		{Kind: gha.Error, Rank: 1, Title: "nothing ran", Message: u.Problems[1], File: ".github/f.yml", Line: 7, Column: 1},
+	}
+	if notes, _ := f.publish(Make(Input{Unstarted: u, Annotations: list, Want: everything, Place: f.place()})); len(notes) > 0 {
+		t.Fatal(notes)
+	}
+	const said = `error: nothing ran, for 2 problems: f.yml:4:5: unknown key "timeout" in a step`
+	r := f.runs[0]
+	if r.Name != DefaultName || r.Status != "completed" || r.Conclusion != "failure" || r.SHA != headSHA || r.Title != said || !strings.Contains(r.Summary, "did you mean timeoutS?") {
+		t.Errorf("the check run is %+v", r)
+	}
+	want := []map[string]any{
+		{"path": ".github/f.yml", "start_line": 4.0, "end_line": 4.0, "start_column": 5.0, "end_column": 5.0, "annotation_level": "failure", "title": "nothing ran", "message": u.Problems[0]},
+		{"path": ".github/f.yml", "start_line": 7.0, "end_line": 7.0, "start_column": 1.0, "end_column": 1.0, "annotation_level": "failure", "title": "nothing ran", "message": u.Problems[1]},
+	}
+	if diff := cmp.Diff(want, r.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got)\n%s", diff)
+	}
+	if got := f.statuses[0]; got["state"] != "error" || got["description"] != said {
+		t.Errorf("the status is %v", got)
+	}
+	if len(f.comments) != 1 || !strings.Contains(f.comments[0].Body, "unknown key") {
+		t.Errorf("the comments are %v", f.comments)
+	}
+}
+
 func TestAServerOfOnesOwn(t *testing.T) {
 	f := newFake(t)
 	f.prefix = "/api/v3"

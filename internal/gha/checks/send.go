@@ -63,6 +63,9 @@ func annotations(list []Annotation) []*github.CheckRunAnnotation {
 		if a.Title != "" {
 			out[i].Title = &a.Title
 		}
+		if a.Column > 0 {
+			out[i].StartColumn, out[i].EndColumn = &a.Column, &a.Column
+		}
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -37,16 +38,13 @@ const DefaultName = "untrusted-steps"
 // maxName is how long a name may be; the API takes a little more.
 const maxName = 100
 
-// ParseWant reads the inputs of the action.
+// ParseWant reads the inputs of the action. Beside an error stands what else is
+// asked for: that an input is wrong has to be told where a workflow looks.
 func ParseWant(in gha.Inputs) (Want, error) {
-	w := Want{Name: in.CheckName}
-	var err error
-	if w.CheckRun, err = yes("check-run", in.CheckRun); err != nil {
-		return Want{}, err
-	}
-	if w.CommitStatus, err = yes("commit-status", in.CommitStatus); err != nil {
-		return Want{}, err
-	}
+	w := Want{Name: cmp.Or(in.CheckName, DefaultName)}
+	var wrong [3]error
+	w.CheckRun, wrong[0] = yes("check-run", in.CheckRun)
+	w.CommitStatus, wrong[1] = yes("commit-status", in.CommitStatus)
 	switch in.Comment {
 	case "", "false":
 	case "true":
@@ -54,13 +52,16 @@ func ParseWant(in gha.Inputs) (Want, error) {
 	case "on-failure":
 		w.Comment = OnFailure
 	default:
-		return Want{}, fmt.Errorf("comment: %q is none of true, false and on-failure", in.Comment)
+		wrong[2] = fmt.Errorf("comment: %q is none of true, false and on-failure", in.Comment)
 	}
-	if w.Name == "" {
-		w.Name = DefaultName
-	}
+	// Under another name than the one that was meant nothing is said.
 	if len(w.Name) > maxName || gha.Inert(w.Name) != w.Name || strings.Contains(w.Name, "\t") {
 		return Want{}, fmt.Errorf("check-name: %q is not one line of at most %d bytes of plain text", w.Name[:min(len(w.Name), maxName)], maxName)
+	}
+	for _, err := range wrong {
+		if err != nil {
+			return w, err
+		}
 	}
 	return w, nil
 }

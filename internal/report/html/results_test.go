@@ -43,7 +43,8 @@ func hostile() (*steps.Result, fstest.MapFS) {
 		s := steps.StepResult{ID: a, Name: a, Status: "failed", StartedMs: int64(i) * 100, DurationMs: 500, Reason: a, Tail: a + "\n" + a, EngineNote: a,
 			Violations: []steps.Violation{{Type: a, Message: a}}, Notes: []string{a}, EgressProposal: []string{a}, EgressUnused: []string{a},
 			Stdout: steps.Output{Path: dir + "stdout.log", Bytes: 10, Truncated: i == 1}, Stderr: steps.Output{Path: dir + "stderr.log", Bytes: 10},
-			Patch: &steps.Patch{Path: dir + "changes.patch", Bytes: 10, Files: 1}, First: []string{"first.txt"}}
+			Patch: &steps.Patch{Path: dir + "changes.patch", Bytes: 10, Files: 1}, First: []string{"first.txt"},
+			Attempts: 2, Flaky: true, Tries: []steps.Try{{Reason: a, Stdout: steps.Output{Path: dir + "try-1/stdout.log", Bytes: 10}}}}
 		if i == 2 {
 			s.Status = a // no word of ours
 		}
@@ -55,6 +56,7 @@ func hostile() (*steps.Result, fstest.MapFS) {
 			{Path: "gone-" + a, Change: "deleted", Type: "file"}, {Path: "first.txt", Change: a, Type: "file"}, {Path: ".git/" + a, Change: "created", Type: "file"},
 		}
 		files[dir+"stdout.log"] = &fstest.MapFile{Data: []byte("needle one\n" + strings.Join(attacks, "\r\n") + "\nNEEDLE two\n")}
+		files[dir+"try-1/stdout.log"] = &fstest.MapFile{Data: []byte("earlier " + a)}
 		files[dir+"stderr.log"] = &fstest.MapFile{Data: []byte(a)}
 		files[dir+"changes.patch"] = &fstest.MapFile{Data: []byte("diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-" + strings.ReplaceAll(a, "\n", "") + "\n--- looks like a head\n+" + a + "\n same\n")}
 		r.Steps = append(r.Steps, s)
@@ -66,7 +68,8 @@ func options(r *steps.Result) Options {
 	return Options{
 		Verdict: r.Verdict + ": " + attack(0), Warnings: attacks,
 		Words: func(s *steps.StepResult) Words {
-			return Words{Outcome: "exit 1", Note: s.Name, Reason: s.Reason, Time: "0.5 s", Memory: "1 of 512 MiB", Requests: "1 ok", Files: "4"}
+			return Words{Outcome: "exit 1", Note: s.Name, Reason: s.Reason, Time: "0.5 s", Memory: "1 of 512 MiB", Requests: "1 ok", Files: "4", Notes: s.Notes,
+				Tries: []string{s.Reason}}
 		},
 		Protected: func(f *steps.FileChange) bool { return strings.HasPrefix(f.Path, ".git/") },
 	}

@@ -162,11 +162,14 @@ func (p *page) title(s *steps.StepResult) string {
 }
 
 func badge(s *steps.StepResult, w Words) done {
-	note := ""
-	if w.Note != "" {
+	note, mark := "", done(nil)
+	switch {
+	case w.Note != "" && s.Flaky: // a mark of its own: the first one is green
+		mark = made(m(" <span class=\"badge flaky\">"), clip(w.Note, maxName), m("</span>"))
+	case w.Note != "":
 		note = " (" + w.Note + ")"
 	}
-	return made(m("<span class=\"badge "), known(s.Status, statusWords, "unknown"), m("\">"), clip(s.Status, maxName), clip(note, maxName), m("</span>"))
+	return made(m("<span class=\"badge "), known(s.Status, statusWords, "unknown"), m("\">"), clip(s.Status, maxName), clip(note, maxName), m("</span>"), mark)
 }
 
 // details has a part for each step to be unfolded, those that did not pass first
@@ -231,7 +234,7 @@ const shellEnd m = "<div class=\"streams\"></div>\n</details>\n"
 // extra is what else was seen of a step.
 func (p *page) extra(s *steps.StepResult) done {
 	var b bytes.Buffer
-	for _, part := range facts(s) {
+	for _, part := range facts(s, p.o.Words(s)) {
 		if len(part.list) > 0 {
 			put(&b, m("<h3>"), part.title, m("</h3>\n"))
 			items(&b, part.list)
@@ -264,7 +267,7 @@ type fact struct {
 
 // facts is what was seen of a step, and what is worth knowing about it. What was
 // not seen stands among the warnings, once for all steps.
-func facts(s *steps.StepResult) []fact {
+func facts(s *steps.StepResult, w Words) []fact {
 	var violations, events, wide []string
 	for _, v := range s.Violations {
 		violations = append(violations, v.Type+": "+v.Message)
@@ -284,7 +287,7 @@ func facts(s *steps.StepResult) []fact {
 		engine = lastOf(s.EngineNote)
 	}
 	return []fact{
-		{"Violations", violations}, {"What the sandbox saw", events}, {"Notes", s.Notes},
+		{"Violations", violations}, {"What the sandbox saw", events}, {"Earlier tries", w.Tries}, {"Notes", w.Notes},
 		{"egressAllow, as this step would need it", s.EgressProposal}, {"Rules of egressAllow that nothing used", s.EgressUnused},
 		{"Rules of egressAllow that allow more than was used, and what was", wide}, {"Said by the engine", engine},
 	}

@@ -64,6 +64,12 @@ func (p *page) allStreams(d *data) error {
 		}
 		missing += n + k
 	}
+	// Last tries are what a step is judged by, so earlier ones have what is left.
+	n, err := p.share(d, p.earlier(slices.Concat(bad, good)), &logs)
+	if err != nil {
+		return err
+	}
+	missing += n
 	if missing > 0 {
 		p.left.streams = count(missing, "log or diff", "logs and diffs") + " had no room on this page; they are in the report folder, under steps/."
 	}
@@ -74,16 +80,32 @@ func (p *page) allStreams(d *data) error {
 func (p *page) sources(list []int) (logs, patches []source) {
 	for _, i := range list {
 		s := &p.r.Steps[i]
-		for k, out := range []steps.Output{s.Stdout, s.Stderr} {
-			if out.Path != "" && out.Bytes > 0 {
-				logs = append(logs, source{step: i, name: []string{"stdout", "stderr"}[k], path: out.Path, size: out.Bytes, cut: out.Truncated})
-			}
-		}
+		logs = append(logs, logsOf(i, "", s.Stdout, s.Stderr)...)
 		if s.Patch != nil {
 			patches = append(patches, source{step: i, name: "diff", path: s.Patch.Path, size: s.Patch.Bytes, patch: s.Patch})
 		}
 	}
 	return logs, patches
+}
+
+// earlier lists the logs of earlier tries. Their patches are files in the folder.
+func (p *page) earlier(list []int) (logs []source) {
+	for _, i := range list {
+		for n, t := range p.r.Steps[i].Tries {
+			logs = append(logs, logsOf(i, fmt.Sprintf("try %d ", n+1), t.Stdout, t.Stderr)...)
+		}
+	}
+	return logs
+}
+
+// logsOf are the logs that have something in them.
+func logsOf(step int, of string, stdout, stderr steps.Output) (logs []source) {
+	for k, out := range []steps.Output{stdout, stderr} {
+		if out.Path != "" && out.Bytes > 0 {
+			logs = append(logs, source{step: step, name: of + []string{"stdout", "stderr"}[k], path: out.Path, size: out.Bytes, cut: out.Truncated})
+		}
+	}
+	return logs
 }
 
 // share gives each source the same, but none more than it needs: what short ones

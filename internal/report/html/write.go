@@ -53,6 +53,7 @@ type Options struct {
 // Words are the short texts about a step.
 type Words struct {
 	Outcome, Note, Reason, Time, Memory, Requests, Files string
+	Tries, Notes                                         []string
 }
 
 // Write writes the page.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -230,6 +231,46 @@ func TestAThousandStepsShareTheRoom(t *testing.T) {
 	}
 	if n := strings.Count(page, "<rect "); n != 1000 {
 		t.Errorf("%d bars", n)
+	}
+}
+
+func TestLogsOfEarlierTriesAreShownIfThereIsRoom(t *testing.T) {
+	r, files := &steps.Result{Verdict: "pass"}, fstest.MapFS{}
+	log := func(path, text string) steps.Output {
+		files[path] = &fstest.MapFile{Data: []byte(text)}
+		return steps.Output{Path: path, Bytes: int64(len(text))}
+	}
+	for i := range 20 {
+		dir := fmt.Sprintf("steps/s%d/", i)
+		s := steps.StepResult{ID: fmt.Sprintf("s%d", i), Status: "passed", DurationMs: 1, Attempts: 3, Flaky: true, Stdout: log(dir+"stdout.log", strings.Repeat("0123456789012345678\n", 4_500))}
+		s.Tries = []steps.Try{{Stderr: log(dir+"try-1/stderr.log", "first\n")}, {Stdout: log(dir+"try-2/stdout.log", strings.Repeat("second\n", 20_000))}}
+		r.Steps = append(r.Steps, s)
+	}
+	o := options(r)
+	o.Words = func(s *steps.StepResult) Words {
+		return Words{Note: "flaky, try 3", Tries: []string{"try 1 of 3: it failed"}}
+	}
+	o.Files = files
+	page := render(t, r, o)
+	for i := range 20 {
+		var names []string
+		for _, s := range carriedBy(t, page).Streams[fmt.Sprint(i)] {
+			names = append(names, s.Name)
+			if s.Name == "stdout" && s.Note != "" {
+				t.Errorf("step %d: its log has not all its place: %s", i, s.Note)
+			}
+			if s.Name == "try 1 stderr" && s.Text != "first" || s.Name == "try 2 stdout" && !strings.HasSuffix(s.Text, "second") {
+				t.Errorf("step %d: %s is %.40q", i, s.Name, s.Text)
+			}
+		}
+		if want := []string{"stdout", "try 1 stderr", "try 2 stdout"}; !slices.Equal(names, want) {
+			t.Errorf("step %d has %q, want %q", i, names, want)
+		}
+	}
+	for _, want := range []string{`<span class="badge passed">passed</span> <span class="badge flaky">flaky, try 3</span>`, "<h3>Earlier tries</h3>\n<ul>\n<li>try 1 of 3: it failed</li>"} {
+		if n := strings.Count(page, want); n < 20 {
+			t.Errorf("%d of %s", n, want)
+		}
 	}
 }
 
