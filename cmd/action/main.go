@@ -111,7 +111,7 @@ func verbNames() []string {
 // chose, so it is one line and inert.
 func (a *app) wrong(format string, args ...any) int {
 	text := gha.Inert(fmt.Sprintf(format, args...))
-	fmt.Fprintf(a.stderr, "untrusted-steps: %s\n", text)
+	a.say(a.stderr, a.stderr, gha.Line{{Text: toolName + ":", Style: gha.Alarm}, {Text: " " + text}})
 	a.problems = append(a.problems, problem{text: text})
 	return exitUsage
 }

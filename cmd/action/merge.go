@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
@@ -132,11 +131,7 @@ func (a *app) finishMerge(o *options, res *steps.Result, want bool) int {
 		res.File = r.annotated() // and no word of a report about it
 	}
 	m := res.Merged
-	r.log = gha.NewLog(logBy, gha.LogOptions{
-		Banner:  fmt.Sprintf("%s %s: %d %s of %d", toolName, toolVersion(), len(m.Shards), noun(len(m.Shards), "shard", "shards"), m.Of),
-		Actions: r.actions, Terminal: isTerminal(logTo) && !r.actions, Width: func() int { return widthOf(logTo) },
-		Now: time.Now, Masker: r.masker,
-	})
+	r.openLog(logBy, logTo, fmt.Sprintf("%s %s: %d %s of %d", toolName, toolVersion(), len(m.Shards), noun(len(m.Shards), "shard", "shards"), m.Of))
 	return r.finish(context.Background())
 }
 

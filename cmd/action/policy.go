@@ -50,7 +50,7 @@ func inWorkspace(file, workspace string) bool {
 
 // warn says something now and in the report.
 func (a *app) warn(o *options, text string) {
-	fmt.Fprintf(a.stderr, "untrusted-steps: warning: %s\n", gha.Inert(text))
+	a.say(a.stderr, a.stderr, warning(text))
 	o.warnings = append(o.warnings, text)
 }
 

@@ -40,7 +40,12 @@ func (a *app) report(args []string) int {
 	if err != nil {
 		return a.wrong("report: %s: %v", gha.Inert(o.file), err)
 	}
-	if err := chosen.Write(a.stdout, r); err != nil {
+	if chosen.On != nil {
+		err = chosen.On(a.stdout, r, a.screen(a.stdout))
+	} else {
+		err = chosen.Write(a.stdout, r)
+	}
+	if err != nil {
 		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)
 		return exitNoVerdict
 	}

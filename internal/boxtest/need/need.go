@@ -34,6 +34,7 @@ func Names() []string {
 		"act",          // the program that runs workflows
 		"servers",      // sshd, PostgreSQL and Redis
 		"chromium",     // the browser that reads report.html
+		"pty",          // terminals can be made
 		"registries",   // package registries that answer
 		"cargo", "mvn", // clients of registries
 		"mounts",       // root can mount a tmpfs and an overlay
