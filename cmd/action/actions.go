@@ -24,14 +24,14 @@ func (a *app) fromInputs() int {
 func (a *app) runInputs(o *options) int {
 	in, err := gha.Env{Getenv: a.getenv, Out: a.stdout}.Inputs()
 	if err != nil {
-		return a.wrong("inputs: %v", err)
+		return a.misused(o, "inputs: %v", err)
 	}
 	*o = options{
 		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1, token: in.Token,
 		policy: in.Policy, allowEvents: in.AllowEvents,
 	}
 	if in.File == "-" {
-		return a.wrong("inputs: file: an action has no standard input to read")
+		return a.next(a.wrong("inputs: file: an action has no standard input to read"), "write the steps themselves in the input steps")
 	}
 	if o.engine == "" {
 		o.engine = "auto"
@@ -42,20 +42,20 @@ func (a *app) runInputs(o *options) int {
 	if in.Jobs != "" {
 		n, err := strconv.Atoi(in.Jobs)
 		if err != nil {
-			return a.wrong("inputs: jobs: %q is no number", in.Jobs)
+			return a.next(a.wrong("inputs: jobs: %q is no number", in.Jobs), fmt.Sprintf("write one from 1 to %d", maxJobs))
 		}
 		o.jobs = n
 	}
 	if o.tell, err = checks.ParseWant(in); err != nil {
-		return a.wrong("inputs: %v", err)
+		return a.misused(o, "inputs: %v", err)
 	}
 	if err := a.hideToken(); err != nil {
-		return a.wrong("inputs: token: %v", err)
+		return a.next(a.wrong("inputs: token: %v", err), "this is not your doing; please report it")
 	}
 	o.shard, o.durations = in.Shard, in.Durations
 	if in.Merge != "" {
 		if o.shard != "" || o.durations != "" {
-			return a.wrong("inputs: merge and shard: a merge runs nothing")
+			return a.next(a.wrong("inputs: merge and shard: a merge runs nothing"), "take shard and durations out of the step that merges")
 		}
 		return a.mergeInput(o, in.Merge)
 	}

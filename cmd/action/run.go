@@ -29,7 +29,7 @@ import (
 )
 
 func (a *app) run(args []string) int {
-	o, code, ok := a.flags("run", args, runFlags)
+	o, code, ok := a.parse("run", args)
 	if ok {
 		code = a.runFile(&o)
 	}
@@ -49,7 +49,7 @@ func (a *app) runFile(o *options) int {
 		return code
 	}
 	if why := a.tokenInBox(o, p); why != "" {
-		return a.wrong("%s", why)
+		return a.next(a.wrong("%s", why), "take it out of the steps; the token of the action is for the action")
 	}
 	a.warnOfToken(o)
 	// From here on a report is written, whatever happens.
@@ -57,7 +57,7 @@ func (a *app) runFile(o *options) int {
 		return code
 	}
 	if why := outInMount(o.out, p); why != "" {
-		return a.wrong("--out: %s", why)
+		return a.next(a.wrong("--out: %s", why), "name another one, with --out DIR")
 	}
 	r := &run{app: a, opt: o, plan: p, source: o.source, actions: a.getenv("GITHUB_ACTIONS") == "true"}
 	return r.do()
@@ -65,11 +65,11 @@ func (a *app) runFile(o *options) int {
 
 // possible says whether the engine and the number of jobs are ones there are.
 func (a *app) possible(o *options) (code int, ok bool) {
-	if o.engine != "auto" && o.engine != "native" && o.engine != "kern" {
-		return a.wrong("--engine %s: the engines are auto, kern and native", o.engine), false
+	if !slices.Contains(engineNames(), o.engine) {
+		return a.misused(o, "--engine %s: %s", o.engine, notAmong(o.engine, engineNames())), false
 	}
 	if o.jobs < 1 || o.jobs > maxJobs {
-		return a.wrong("--jobs %d: from 1 to %d steps can run at once", o.jobs, maxJobs), false
+		return a.misused(o, "--jobs %d: from 1 to %d steps can run at once", o.jobs, maxJobs), false
 	}
 	return 0, true
 }
@@ -124,7 +124,7 @@ func (a *app) prepareOut(o *options) (code int, ok bool) {
 		if made != "" {
 			_ = os.Remove(made)
 		}
-		return a.wrong("--out: %v", err), false
+		return a.next(a.wrong("--out: %v", err), "name a folder outside the workspace that can be written, with --out DIR"), false
 	}
 	o.out = out
 	return 0, true
