@@ -18,9 +18,9 @@ const (
 	anyText kind = iota
 	aFile
 	aFolder
-	aWord   // one of words
-	someIDs // ids of steps, separated by commas
-	words   // some of words, separated by commas
+	aWord     // one of words
+	someIDs   // ids of steps, separated by commas
+	someWords // of words, separated by commas
 )
 
 // flagDef is one flag, and all there is to say of it: it is parsed, explained and
@@ -100,7 +100,7 @@ var (
 		set:  text(func(o *options) *string { return &o.kernSHA256 }),
 	}
 	flagAllowEvents = flagDef{
-		name: "allow-events", arg: "EVENT,...", kind: words, words: func() []string { return privileged }, without: "none of them",
+		name: "allow-events", arg: "EVENT,...", kind: someWords, words: func() []string { return privileged }, without: "none of them",
 		does: "Run for these events of GitHub Actions all the same. Their jobs hold the base repository's secrets, so without it they are refused: " +
 			strings.Join(privileged, ", ") + ".",
 		set: text(func(o *options) *string { return &o.allowEvents }),

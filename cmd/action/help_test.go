@@ -52,6 +52,9 @@ func TestOverview(t *testing.T) {
 // TestHelpIsComplete: a verb's page has all there is to say of it.
 func TestHelpIsComplete(t *testing.T) {
 	for _, v := range verbs() {
+		if v.hidden {
+			continue
+		}
 		page := v.help()
 		readable(t, v.name, page)
 		// As one text, since it is wrapped.
@@ -91,9 +94,6 @@ func TestHelpIsComplete(t *testing.T) {
 			if f.words != nil {
 				has(strings.Join(f.words(), ", "))
 			}
-		}
-		if v.hidden {
-			continue
 		}
 		if len(v.exits) == 0 || v.exits[0].code != exitPass {
 			t.Errorf("the help of %s does not begin its exit statuses with 0", v.name)
@@ -146,12 +146,12 @@ func TestExamplesOfHelp(t *testing.T) {
 	dir := boxtest.OpenDir(t)
 	ws := filepath.Join(dir, "ws")
 	for name, text := range map[string]string{
-		"ws/steps.yml":                     "steps:\n  - {id: build, run: touch built}\n  - {id: test, run: 'true'}\n",
-		"ws/report.json":                   `{"schema": 1, "verdict": "pass", "steps": []}`,
-		"policy.yml":                       "memoryMb: 1024\n",
-		"home/.keep":                       "",
-		"home/.zfunc/.x":                   "",
-		"home/.config/fish/completions/.x": "",
+		"ws/steps.yml":                "steps:\n  - {id: build, run: touch built}\n  - {id: test, run: 'true'}\n",
+		"ws/report.json":              `{"schema": 1, "verdict": "pass", "steps": []}`,
+		"policy.yml":                  "memoryMb: 1024\n",
+		"home/.keep":                  "",
+		"home/.zfunc/.x":              "",
+		"home/.config/fish/conf.d/.x": "",
 	} {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {

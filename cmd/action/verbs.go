@@ -242,6 +242,23 @@ func verbs() []*verb {
 			},
 		},
 		{
+			name: "completion", does: "print the script by which a shell completes", run: (*app).completion, also: []string{"autocomplete"},
+			takes: &operands{name: "bash|zsh|fish", kind: aWord, words: func() []string { return shells }},
+			about: []string{
+				"Verbs, flags, what flags can be, files, and for --only the ids of the steps file that the line names. The script asks the " +
+					toolName + " of PATH, which runs nothing and reads nothing but that file.",
+				"bash and zsh (after compinit) can source it; for fish, and for zsh in a folder of fpath, it is a file.",
+			},
+			exits: []exit{okExit, usageExit, unwrittenExit},
+			files: []entry{{"~/.bashrc, ~/.zshrc", "where the first example can stand"}},
+			examples: []example{
+				{"source <(untrusted-steps completion bash)", "in bash, and with its name in zsh"},
+				{"untrusted-steps completion zsh >~/.zfunc/_untrusted-steps", "in zsh, with ~/.zfunc in fpath"},
+				{"untrusted-steps completion fish >~/.config/fish/conf.d/untrusted-steps.fish", "in fish"},
+			},
+		},
+		{name: "complete", hidden: true, run: (*app).complete},
+		{
 			name: "version", does: "print the version", run: (*app).version,
 			exits: []exit{okExit, usageExit, unwrittenExit}, examples: []example{{"untrusted-steps version", "it is in every report, too"}},
 		},
