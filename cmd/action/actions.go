@@ -31,16 +31,16 @@ func (a *app) runInputs(o *options) int {
 	var wantErr error
 	o.tell, wantErr = checks.ParseWant(in)
 	if err := a.hideToken(); err != nil {
-		return a.wrong("inputs: token: %v", err)
+		return a.next(a.wrong("inputs: token: %v", err), "this is not your doing; please report it")
 	}
 	if err != nil {
-		return a.wrong("inputs: %v", err)
+		return a.misused(o, "inputs: %v", err)
 	}
 	if wantErr != nil {
-		return a.wrong("inputs: %v", wantErr)
+		return a.misused(o, "inputs: %v", wantErr)
 	}
 	if in.File == "-" {
-		return a.wrong("inputs: file: an action has no standard input to read")
+		return a.next(a.wrong("inputs: file: an action has no standard input to read"), "write the steps themselves in the input steps")
 	}
 	if o.engine == "" {
 		o.engine = "auto"
@@ -51,14 +51,14 @@ func (a *app) runInputs(o *options) int {
 	if in.Jobs != "" {
 		n, err := strconv.Atoi(in.Jobs)
 		if err != nil {
-			return a.wrong("inputs: jobs: %q is no number", in.Jobs)
+			return a.next(a.wrong("inputs: jobs: %q is no number", in.Jobs), fmt.Sprintf("write one from 1 to %d", maxJobs))
 		}
 		o.jobs = n
 	}
 	o.shard, o.durations = in.Shard, in.Durations
 	if in.Merge != "" {
 		if o.shard != "" || o.durations != "" {
-			return a.wrong("inputs: merge and shard: a merge runs nothing")
+			return a.next(a.wrong("inputs: merge and shard: a merge runs nothing"), "take shard and durations out of the step that merges")
 		}
 		return a.mergeInput(o, in.Merge)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,12 +17,10 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/scrub"
 )
 
-func workspaceFlag(fs *flag.FlagSet, o *options) { fs.StringVar(&o.workspace, "workspace", "", "") }
-
 // snapshot packs the workspace as a box would see it: what is secret in it is
 // not in the archive, which is made to be uploaded.
 func (a *app) snapshot(args []string) int {
-	o, code, ok := a.flags("snapshot", args, workspaceFlag)
+	o, code, ok := a.parse("snapshot", args)
 	if ok {
 		code, ok = a.workspace(&o)
 	}
@@ -34,11 +31,11 @@ func (a *app) snapshot(args []string) int {
 	defer stop()
 	to, err := destination(o.workspace, o.file)
 	if err != nil {
-		return a.wrong("%s: %v", gha.Inert(o.file), err)
+		return a.next(a.wrong("%s: %v", gha.Inert(o.file), err), "name a file in a folder that is there, best outside the workspace")
 	}
 	mask, err := scrub.Find(ctx, o.workspace, scrub.Options{Home: a.getenv("HOME")})
 	if err != nil {
-		return a.unarchived(ctx, err)
+		return a.unarchived(ctx, &o, err)
 	}
 	var sum archive.Summary
 	err = replaceFile(to, func(f *os.File) (err error) {
@@ -46,7 +43,7 @@ func (a *app) snapshot(args []string) int {
 		return err
 	})
 	if err != nil {
-		return a.unarchived(ctx, err)
+		return a.unarchived(ctx, &o, err)
 	}
 	for _, n := range mask.Notes {
 		fmt.Fprintf(a.stderr, "untrusted-steps: %s\n", gha.Inert(strings.Replace(n, "in the box", "in the snapshot", 1)))
@@ -60,9 +57,11 @@ func (a *app) snapshot(args []string) int {
 	return a.print(fmt.Sprintf("%s: packed %s\n", gha.Inert(o.file), counts(sum)))
 }
 
+const fromSnapshot = "nothing was changed; name an archive that " + toolName + " snapshot has made"
+
 // restore puts a snapshot into the workspace, or changes nothing.
 func (a *app) restore(args []string) int {
-	o, code, ok := a.flags("restore", args, workspaceFlag)
+	o, code, ok := a.parse("restore", args)
 	if ok {
 		code, ok = a.workspace(&o)
 	}
@@ -71,14 +70,14 @@ func (a *app) restore(args []string) int {
 	}
 	f, err := openRegular(o.file)
 	if err != nil {
-		return a.wrong("%s", gha.Inert(err.Error()))
+		return a.next(a.wrong("%s", gha.Inert(err.Error())), fromSnapshot)
 	}
 	defer f.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	sum, err := archive.Restore(ctx, o.workspace, f, archive.Options{})
 	if err != nil {
-		return a.unarchived(ctx, fmt.Errorf("%s: %w", o.file, err))
+		return a.unarchived(ctx, &o, fmt.Errorf("%s: %w", o.file, err))
 	}
 	return a.print(fmt.Sprintf("%s: restored %s\n", gha.Inert(o.workspace), counts(sum)))
 }
@@ -88,14 +87,18 @@ func counts(s archive.Summary) string {
 }
 
 // unarchived says why there is no snapshot, or nothing was restored.
-func (a *app) unarchived(ctx context.Context, err error) int {
+func (a *app) unarchived(ctx context.Context, o *options, err error) int {
 	var refused *archive.RefusedError
+	next := "there is no snapshot; take what is named out of the workspace"
+	if o.verb == "restore" {
+		next = fromSnapshot
+	}
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(a.stderr, "untrusted-steps: cancelled")
 		return exitCancelled
 	case errors.As(err, &refused):
-		return a.wrong("%s", gha.Inert(err.Error()))
+		return a.next(a.wrong("%s", gha.Inert(err.Error())), next)
 	}
 	fmt.Fprintf(a.stderr, "untrusted-steps: %s\n", gha.Inert(err.Error()))
 	return exitNoVerdict

@@ -40,6 +40,15 @@ var candidates = []candidate{
 	{"native", openNative, nil},
 }
 
+// engineNames are what a run can be told to take.
+func engineNames() []string {
+	names := []string{"auto"}
+	for _, c := range candidates {
+		names = append(names, c.name)
+	}
+	return names
+}
+
 func openNative(_ context.Context, r *run) (box.Engine, func(), error) {
 	e := &native.Engine{Version: toolVersion(), View: r.view}
 	return e, e.Close, nil

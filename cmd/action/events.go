@@ -17,7 +17,8 @@ func (a *app) eventAllowed(o *options) (code int, ok bool) {
 	allowed := strings.FieldsFunc(o.allowEvents, func(c rune) bool { return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r' })
 	for _, e := range allowed {
 		if !slices.Contains(privileged, e) {
-			return a.wrong("--allow-events %q: the events that are refused, and can be allowed, are %s", e, strings.Join(privileged, ", ")), false
+			return a.next(a.wrong("--allow-events %q: the events that are refused, and can be allowed, are %s", e, strings.Join(privileged, ", ")),
+				"name some of these, separated by commas; any other event needs no word"), false
 		}
 	}
 	event := a.getenv("GITHUB_EVENT_NAME")
@@ -28,9 +29,9 @@ func (a *app) eventAllowed(o *options) (code int, ok bool) {
 		a.warn(o, fmt.Sprintf("this run is for %s, whose jobs hold the base repository's secrets and its writing token; allow-events names it", event))
 		return 0, true
 	}
-	a.wrong("the event %s is privileged: its jobs hold the base repository's secrets and its writing token, so untrusted steps are not run in one; nothing ran", event)
-	fmt.Fprintf(a.stderr, "  run them on pull_request, whose token can only read\n  or name the event: allow-events: %s (--allow-events %s)\n", event, event)
-	return exitUsage, false
+	code = a.next(a.wrong("the event %s is privileged: its jobs hold the base repository's secrets and its writing token, so untrusted steps are not run in one; nothing ran", event),
+		"run them on pull_request, whose token can only read")
+	return a.next(code, fmt.Sprintf("or name the event: allow-events: %s (--allow-events %s)", event, event)), false
 }
 
 // warnOfToken says that the job may ask for an identity token. No box sees the

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -17,8 +16,10 @@ import (
 
 // options are what flags or action inputs ask for.
 type options struct {
-	file       string // "-" is stdin, "" is text
-	text       string // the steps themselves
+	verb       string   // "" is the action
+	operands   []string // beside flags
+	file       string   // "-" is stdin, "" is text
+	text       string   // the steps themselves
 	workspace  string
 	out        string
 	engine     string
@@ -27,6 +28,7 @@ type options struct {
 	json       bool
 	onlyReport bool
 	kernSHA256 string
+	format     string
 	tell       checks.Want // what a pull request is told
 	token      string      // for that; a secret
 	policy     string      // the file of a ceiling; "" is none
@@ -39,63 +41,6 @@ type options struct {
 	durations   string        // a report.json
 	merges      bool          // nothing runs: there is no workspace that steps write to
 	part        steps.Part
-}
-
-// flags reads the flags of a verb and its one file. They may stand before and
-// after it. ok is false when code is the exit status.
-func (a *app) flags(verb string, args []string, define func(*flag.FlagSet, *options)) (opt options, code int, ok bool) {
-	opt, files, code, ok := a.flagsAndFiles(verb, args, define)
-	if !ok {
-		return opt, code, false
-	}
-	if len(files) != 1 {
-		return opt, a.misused("%s takes one FILE, not %d", verb, len(files)), false
-	}
-	opt.file = files[0]
-	return opt, 0, true
-}
-
-func (a *app) flagsAndFiles(verb string, args []string, define func(*flag.FlagSet, *options)) (opt options, files []string, code int, ok bool) {
-	fs := flag.NewFlagSet(verb, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	opt = options{engine: "auto", jobs: 1}
-	define(fs, &opt)
-	for {
-		if err := fs.Parse(args); err != nil {
-			if errors.Is(err, flag.ErrHelp) {
-				return opt, nil, a.help(nil), false
-			}
-			return opt, nil, a.misused("%s: %v", verb, err), false
-		}
-		rest := fs.Args()
-		if len(rest) == 0 {
-			return opt, files, 0, true
-		}
-		files = append(files, rest[0])
-		args = rest[1:]
-	}
-}
-
-func planFlags(fs *flag.FlagSet, o *options) {
-	fs.StringVar(&o.workspace, "workspace", "", "")
-	fs.StringVar(&o.only, "only", "", "")
-	fs.BoolVar(&o.json, "json", false, "")
-	fs.StringVar(&o.policy, "policy", "", "")
-	fs.StringVar(&o.shard, "shard", "", "")
-	fs.StringVar(&o.durations, "durations", "", "")
-}
-
-func runFlags(fs *flag.FlagSet, o *options) {
-	planFlags(fs, o)
-	fs.StringVar(&o.out, "out", "", "")
-	fs.StringVar(&o.engine, "engine", "auto", "")
-	fs.IntVar(&o.jobs, "jobs", 1, "")
-	fs.BoolVar(&o.onlyReport, "only-report", false, "")
-	fs.StringVar(&o.kernSHA256, "kern-sha256", "", "")
-	fs.StringVar(&o.allowEvents, "allow-events", "", "")
-	for _, name := range []string{"host-setup"} {
-		fs.Func(name, "", func(string) error { return errors.New("not built yet") })
-	}
 }
 
 // workspace finds the folder to work in, and refuses one that is no workspace.
@@ -116,11 +61,11 @@ func (a *app) workspace(o *options) (code int, ok bool) {
 		}
 	}
 	if err != nil {
-		return a.wrong("--workspace %s: %v", ws, err), false
+		return a.next(a.wrong("--workspace %s: %v", ws, err), "name the folder the steps are to work in, with --workspace DIR"), false
 	}
 	o.workspace = real
 	if _, why := steps.NewGuard(a.loadOptions(o)).Source(real); why != "" {
-		return a.wrong("--workspace %s: %s", real, why), false
+		return a.next(a.wrong("--workspace %s: %s", real, why), "name the folder of one project, with --workspace DIR"), false
 	}
 	return 0, true
 }
@@ -140,7 +85,7 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 	o.source = src
 	lo := a.loadOptions(o)
 	if o.only != "" && len(lo.Only) == 0 {
-		return nil, a.wrong("--only %q names no step", o.only), false
+		return nil, a.next(a.wrong("--only %q names no step", o.only), "write ids, such as --only build,test; plan shows those of a file"), false
 	}
 	if code, ok := a.loadPolicy(o, &lo); !ok {
 		return nil, code, false
@@ -163,21 +108,21 @@ func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
 func (a *app) part(o *options) (code int, ok bool) {
 	if o.shard == "" {
 		if o.durations != "" {
-			return a.wrong("--durations splits a plan into shards; --shard i/n says which of them to run"), false
+			return a.next(a.wrong("--durations splits a plan into shards; --shard i/n says which of them to run"), "write --shard i/n, or leave --durations out"), false
 		}
 		return 0, true
 	}
 	part, err := steps.ParsePart(o.shard)
 	if err != nil {
-		return a.wrong("--shard: %v", err), false
+		return a.misused(o, "--shard: %v", err), false
 	}
 	if o.durations != "" {
 		if o.durations == "-" && o.file == "-" {
-			return a.wrong("--durations -: the standard input is the steps file"), false
+			return a.next(a.wrong("--durations -: the standard input is the steps file"), "put one of the two in a file"), false
 		}
 		earlier, err := a.readReport(o.durations)
 		if err != nil {
-			return a.wrong("--durations %s: %v", gha.Inert(o.durations), err), false
+			return a.next(a.wrong("--durations %s: %v", gha.Inert(o.durations), err), "name the report.json of an earlier run"), false
 		}
 		part.Durations = steps.DurationsOf(earlier)
 	}
@@ -234,10 +179,7 @@ func (a *app) loadOptions(o *options) steps.Options {
 }
 
 func (a *app) check(args []string) int {
-	o, code, ok := a.flags("check", args, func(fs *flag.FlagSet, o *options) {
-		fs.StringVar(&o.workspace, "workspace", "", "")
-		fs.StringVar(&o.policy, "policy", "", "")
-	})
+	o, code, ok := a.parse("check", args)
 	if !ok {
 		return code
 	}
@@ -256,7 +198,7 @@ func (a *app) check(args []string) int {
 }
 
 func (a *app) plan(args []string) int {
-	o, code, ok := a.flags("plan", args, runFlags)
+	o, code, ok := a.parse("plan", args)
 	if ok {
 		code, ok = a.possible(&o)
 	}
@@ -280,13 +222,14 @@ func (a *app) plan(args []string) int {
 }
 
 func (a *app) schema(args []string) int {
+	o, code, ok := a.parse("schema", args)
 	switch {
-	case len(args) == 0:
+	case !ok:
+		return code
+	case len(o.operands) == 0:
 		return a.print(string(steps.Schema()))
-	case len(args) == 1 && args[0] == "report":
+	case o.operands[0] == "report":
 		return a.print(string(steps.ReportSchema()))
-	case len(args) == 1 && args[0] == "policy":
-		return a.print(string(steps.PolicySchema()))
 	}
-	return a.misused("schema takes nothing, or one of the words report and policy")
+	return a.print(string(steps.PolicySchema()))
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,25 +14,24 @@ import (
 
 // kern fetches the kern binary, or says which one a run would use.
 func (a *app) kern(args []string) int {
-	fs := flag.NewFlagSet("kern", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	sum := fs.String("kern-sha256", "", "")
-	if len(args) == 0 || (args[0] != "install" && args[0] != "path") {
-		return a.misused("kern takes one of the words install and path")
+	o, code, ok := a.parse("kern", args)
+	if !ok {
+		return code
 	}
-	if err := fs.Parse(args[1:]); err != nil || fs.NArg() > 0 {
-		return a.misused("kern %s takes no more than --kern-sha256 HEX", args[0])
+	install := o.operands[0] == "install"
+	if install && o.kernSHA256 != "" {
+		return a.misused(&o, "kern install installs what this version knows the sum of; --kern-sha256 is for kern path and run")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var path string
 	var err error
-	if args[0] == "install" {
+	if install {
 		path, err = kern.Install(ctx, kern.InstallOptions{
 			Getenv: a.getenv, Log: func(line string) { fmt.Fprintln(a.stderr, gha.Inert(line)) },
 		})
 	} else {
-		path, err = kern.Find(ctx, kern.Options{Getenv: a.getenv, SHA256: *sum})
+		path, err = kern.Find(ctx, kern.Options{Getenv: a.getenv, SHA256: o.kernSHA256})
 	}
 	if err != nil {
 		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)

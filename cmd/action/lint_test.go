@@ -91,7 +91,7 @@ func TestShell(t *testing.T) {
 		}
 		sources["action.yml: "+s.ID] = s.Run
 	}
-	for _, glob := range []string{"scripts/*", ".ci/run"} {
+	for _, glob := range []string{"scripts/*", ".ci/run", "cmd/action/completion/bash"} {
 		files, err := filepath.Glob(filepath.Join(moduleRoot(t), glob))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: no files: %v", glob, err)

@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
@@ -23,25 +21,14 @@ const maxReports = 2 * steps.MaxShards
 
 // merge makes one report, summary and verdict of those of shards.
 func (a *app) merge(args []string) int {
-	o, reports, code, ok := a.flagsAndFiles("merge", args, func(fs *flag.FlagSet, o *options) {
-		fs.StringVar(&o.out, "out", "", "")
-		fs.StringVar(&o.file, "file", "", "")
-		fs.StringVar(&o.workspace, "workspace", "", "")
-		fs.StringVar(&o.only, "only", "", "")
-		fs.StringVar(&o.policy, "policy", "", "")
-		fs.BoolVar(&o.json, "json", false, "")
-	})
+	o, code, ok := a.parse("merge", args)
 	switch {
 	case !ok:
 		return code
-	case o.out == "":
-		return a.misused("merge: --out is missing: the folder for the report")
-	case len(reports) == 0:
-		return a.misused("merge takes the report.json or the report folder of every shard")
 	case o.file == "" && (o.only != "" || o.workspace != ""):
-		return a.misused("merge: --only and --workspace belong to the steps file that --file names")
+		return a.misused(&o, "merge: --only and --workspace belong to the steps file that --file names")
 	}
-	return a.mergeReports(&o, reports)
+	return a.mergeReports(&o, o.operands)
 }
 
 // mergeInput is merge as the action's input asks for it: the reports are the
@@ -53,7 +40,7 @@ func (a *app) mergeInput(o *options, dir string) int {
 			err = os.Chmod(made, 0o755)
 		}
 		if err != nil {
-			return a.wrong("out: %v", err)
+			return a.next(a.wrong("out: %v", err), "name a folder that can be written in the input out")
 		}
 		o.out = made
 	}
@@ -63,7 +50,7 @@ func (a *app) mergeInput(o *options, dir string) int {
 		// verdict and not a mistake: every shard is missing.
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return a.wrong("inputs: merge: %v", err)
+			return a.next(a.wrong("inputs: merge: %v", err), "name the folder into which the reports of all shards were downloaded")
 		}
 		reports = nil
 		for _, e := range entries {
@@ -75,7 +62,7 @@ func (a *app) mergeInput(o *options, dir string) int {
 
 func (a *app) mergeReports(o *options, names []string) int {
 	if len(names) > maxReports {
-		return a.wrong("merge: %d reports; there are at most %d shards", len(names), steps.MaxShards)
+		return a.next(a.wrong("merge: %d reports; there are at most %d shards", len(names), steps.MaxShards), "name those of one run")
 	}
 	o.merges = true
 	var want *shard.Plan
@@ -88,7 +75,7 @@ func (a *app) mergeReports(o *options, names []string) int {
 		}
 		sum, err := p.Sum()
 		if err != nil {
-			return a.wrong("merge: %v", err)
+			return a.next(a.wrong("merge: %v", err), "this is not your doing; please report it")
 		}
 		want, policy = &shard.Plan{Sum: sum, IDs: p.IDs()}, p.Policy
 	case o.policy != "":
@@ -105,11 +92,11 @@ func (a *app) mergeReports(o *options, names []string) int {
 		}
 	}()
 	if err != nil {
-		return a.wrong("merge: %v", err)
+		return a.next(a.wrong("merge: %v", err), "name the report.json or the report folder of each shard, once")
 	}
 	out, err := mergeFolder(o.out, sources)
 	if err != nil {
-		return a.wrong("--out: %v", err)
+		return a.next(a.wrong("--out: %v", err), "name a new folder with --out DIR")
 	}
 	o.out = out
 	res, from := shard.Merge(parts, want, policy, steps.Tool{Name: toolName, Version: toolVersion()})
@@ -119,7 +106,7 @@ func (a *app) mergeReports(o *options, names []string) int {
 		if _, again := mergeFolder(out, sources); again != nil {
 			err = errors.Join(err, again)
 		}
-		code = a.wrong("merge: %v", err)
+		code = a.next(a.wrong("merge: %v", err), "there is no report now; what a shard left has to be whole, and the folder of --out writable")
 		var write *report.WriteError
 		if errors.As(err, &write) {
 			code = exitNoVerdict
@@ -142,11 +129,7 @@ func (a *app) finishMerge(o *options, res *steps.Result, want bool) int {
 		res.File = r.annotated() // and no word of a report about it
 	}
 	m := res.Merged
-	r.log = gha.NewLog(logBy, gha.LogOptions{
-		Banner:  fmt.Sprintf("%s %s: %d %s of %d", toolName, toolVersion(), len(m.Shards), noun(len(m.Shards), "shard", "shards"), m.Of),
-		Actions: r.actions, Terminal: isTerminal(logTo) && !r.actions, Width: func() int { return widthOf(logTo) },
-		Now: time.Now, Masker: r.masker,
-	})
+	r.openLog(logBy, logTo, fmt.Sprintf("%s %s: %d %s of %d", toolName, toolVersion(), len(m.Shards), noun(len(m.Shards), "shard", "shards"), m.Of))
 	return r.finish(context.Background())
 }
 

@@ -18,7 +18,7 @@ func (a *app) loadPolicy(o *options, lo *steps.Options) (code int, ok bool) {
 	}
 	src, err := readFile(o.policy)
 	if err != nil {
-		return a.wrong("--policy: %v", err), false
+		return a.next(a.wrong("--policy: %v", err), "name the file of a policy; "+toolName+" schema policy prints what it may say"), false
 	}
 	o.ceiling, err = steps.LoadPolicy(o.policy, src, *lo)
 	if err != nil {
@@ -49,7 +49,7 @@ func inWorkspace(file, workspace string) bool {
 
 // warn says something now and in the report.
 func (a *app) warn(o *options, text string) {
-	fmt.Fprintf(a.stderr, "untrusted-steps: warning: %s\n", gha.Inert(text))
+	a.say(a.stderr, a.stderr, warning(text))
 	o.warnings = append(o.warnings, text)
 }
 
@@ -72,7 +72,7 @@ func (a *app) engineAllowed(o *options) (code int, ok bool) {
 		return 0, true
 	}
 	if why := o.notAllowed(o.engine); why != "" {
-		return a.wrong("--engine %s: %s", o.engine, gha.Inert(why)), false
+		return a.next(a.wrong("--engine %s: %s", o.engine, gha.Inert(why)), "take auto, or one that the policy allows"), false
 	}
 	return 0, true
 }

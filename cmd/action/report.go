@@ -1,11 +1,9 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"syscall"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
@@ -16,31 +14,26 @@ import (
 // report writes a report.json again in another form. Its exit status says
 // whether that was done, and not what the verdict is: that was the run's.
 func (a *app) report(args []string) int {
-	format := ""
-	o, code, ok := a.flags("report", args, func(fs *flag.FlagSet, _ *options) { fs.StringVar(&format, "format", "", "") })
+	o, code, ok := a.parse("report", args)
 	if !ok {
 		return code
 	}
-	var names []string
-	var chosen *report.Format
-	for i, f := range report.Formats {
-		names = append(names, f.Name)
-		if f.Name == format {
-			chosen = &report.Formats[i]
+	var chosen report.Format
+	for _, f := range report.Formats { // parse has let none but these through
+		if f.Name == o.format {
+			chosen = f
 		}
-	}
-	switch {
-	case chosen != nil:
-	case format == "":
-		return a.misused("report: --format is missing; the formats are %s", strings.Join(names, ", "))
-	default:
-		return a.misused("report: --format %q: the formats are %s", format, strings.Join(names, ", "))
 	}
 	r, err := a.readReport(o.file)
 	if err != nil {
-		return a.wrong("report: %s: %v", gha.Inert(o.file), err)
+		return a.next(a.wrong("report: %s: %v", gha.Inert(o.file), err), "name the report.json of a run, or - for standard input")
 	}
-	if err := chosen.Write(a.stdout, r); err != nil {
+	if chosen.On != nil {
+		err = chosen.On(a.stdout, r, a.screen(a.stdout))
+	} else {
+		err = chosen.Write(a.stdout, r)
+	}
+	if err != nil {
 		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)
 		return exitNoVerdict
 	}

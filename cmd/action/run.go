@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
@@ -30,7 +29,7 @@ import (
 )
 
 func (a *app) run(args []string) int {
-	o, code, ok := a.flags("run", args, runFlags)
+	o, code, ok := a.parse("run", args)
 	if ok {
 		code = a.runFile(&o)
 	}
@@ -50,7 +49,7 @@ func (a *app) runFile(o *options) int {
 		return code
 	}
 	if why := a.tokenInBox(o, p); why != "" {
-		return a.wrong("%s", why)
+		return a.next(a.wrong("%s", why), "take it out of the steps; the token of the action is for the action")
 	}
 	a.warnOfToken(o)
 	// From here on a report is written, whatever happens.
@@ -58,7 +57,7 @@ func (a *app) runFile(o *options) int {
 		return code
 	}
 	if why := outInMount(o.out, p); why != "" {
-		return a.wrong("--out: %s", why)
+		return a.next(a.wrong("--out: %s", why), "name another one, with --out DIR")
 	}
 	r := &run{app: a, opt: o, plan: p, source: o.source, actions: a.getenv("GITHUB_ACTIONS") == "true"}
 	return r.do()
@@ -66,11 +65,11 @@ func (a *app) runFile(o *options) int {
 
 // possible says whether the engine and the number of jobs are ones there are.
 func (a *app) possible(o *options) (code int, ok bool) {
-	if o.engine != "auto" && o.engine != "native" && o.engine != "kern" {
-		return a.wrong("--engine %s: the engines are auto, kern and native", o.engine), false
+	if !slices.Contains(engineNames(), o.engine) {
+		return a.misused(o, "--engine %s: %s", o.engine, notAmong(o.engine, engineNames())), false
 	}
 	if o.jobs < 1 || o.jobs > maxJobs {
-		return a.wrong("--jobs %d: from 1 to %d steps can run at once", o.jobs, maxJobs), false
+		return a.misused(o, "--jobs %d: from 1 to %d steps can run at once", o.jobs, maxJobs), false
 	}
 	return 0, true
 }
@@ -125,7 +124,7 @@ func (a *app) prepareOut(o *options) (code int, ok bool) {
 		if made != "" {
 			_ = os.Remove(made)
 		}
-		return a.wrong("--out: %v", err), false
+		return a.next(a.wrong("--out: %v", err), "name a folder outside the workspace that can be written, with --out DIR"), false
 	}
 	o.out = out
 	return 0, true
@@ -133,13 +132,15 @@ func (a *app) prepareOut(o *options) (code int, ok bool) {
 
 // refused says why nothing ran, and what to type.
 func (a *app) refused(ref *steps.Refusal, to io.Writer) {
-	fmt.Fprintf(to, "untrusted-steps: refused, nothing ran: %s\n", gha.Inert(strings.ReplaceAll(ref.Cause, "\n", "; ")))
+	a.say(to, a.stderr, gha.Line{
+		{Text: toolName + ": refused, nothing ran:", Style: gha.Alarm}, {Text: " " + strings.ReplaceAll(ref.Cause, "\n", "; ")},
+	})
 	for _, f := range ref.Fix {
 		lead := "  try: "
 		if strings.HasPrefix(f, "#") { // a word about the next line
 			lead = "  "
 		}
-		fmt.Fprintf(to, "%s%s\n", lead, gha.Inert(f))
+		a.say(to, a.stderr, gha.Line{{Text: lead, Style: gha.Faint}, {Text: f}})
 	}
 }
 
@@ -185,11 +186,7 @@ func (r *run) do() int {
 	if r.opt.json {
 		logTo, logBy = a.stderr, r.stderr
 	}
-	r.log = gha.NewLog(logBy, gha.LogOptions{
-		Banner:  fmt.Sprintf("%s %s: %d %s from %s", toolName, toolVersion(), len(r.plan.Steps), noun(len(r.plan.Steps), "step", "steps"), gha.Inert(r.plan.File)),
-		Actions: r.actions, Terminal: isTerminal(logTo) && !r.actions, Width: func() int { return widthOf(logTo) },
-		Now: time.Now, Masker: r.masker,
-	})
+	r.openLog(logBy, logTo, fmt.Sprintf("%s %s: %d %s from %s", toolName, toolVersion(), len(r.plan.Steps), noun(len(r.plan.Steps), "step", "steps"), gha.Inert(r.plan.File)))
 	r.result = &steps.Result{Schema: 1, Verdict: steps.VerdictError, Tool: steps.Tool{Name: toolName, Version: toolVersion()}, Host: r.host(), Policy: r.plan.Policy, Steps: []steps.StepResult{}, File: r.annotated(), Shard: r.plan.Shard}
 	r.result.Notes = append(r.result.Notes, r.opt.warnings...)
 	if r.opt.ceiling != nil {
@@ -311,7 +308,7 @@ func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
 	}
 	if list := t.Persisted(); len(list) > 0 {
 		notes = append(notes, persisted(list))
-		fmt.Fprintf(r.stderr, "untrusted-steps: warning: %s\n", gha.Inert(persisted(list)))
+		r.app.say(r.stderr, r.app.stderr, warning(persisted(list)))
 	}
 	r.result.Notes = append(r.result.Notes, notes...)
 	return t, nil
@@ -485,10 +482,7 @@ func (r *run) finish(ctx context.Context) int {
 		tableTo = a.stderr
 	}
 	if !refused { // a refusal is on stderr already
-		var table strings.Builder
-		if err := report.WriteTable(&table, res, widthOf(tableTo)); err == nil {
-			r.log.Say(strings.TrimRight(table.String(), "\n"))
-		}
+		r.log.Show(report.Table(res, widthOf(tableTo))...)
 	}
 	if r.actions {
 		r.decorate()
@@ -569,20 +563,4 @@ func list(ids []string) string {
 		return strings.Join(ids[:few], ", ") + fmt.Sprintf(" and %d more", len(ids)-few)
 	}
 	return strings.Join(ids, ", ")
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// widthOf is the width of a terminal, and 0 for anything else: a file or a pipe
-// has any width, and a CI log must not have names cut off.
-func widthOf(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
-			return n
-		}
-	}
-	return 0
 }

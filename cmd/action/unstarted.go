@@ -90,12 +90,12 @@ func (a *app) wrongFile(file string, err error) int {
 // and nothing in the change itself could mend that.
 func (a *app) unread(o *options, err error) int {
 	if !errors.Is(err, fs.ErrNotExist) {
-		return a.wrong("%v", err)
+		return a.next(a.wrong("%v", err), "name a steps file that can be read, or - for standard input")
 	}
 	base := a.getenv("GITHUB_BASE_REF")
 	if base == "" {
-		return a.wrong("there is no %s; nothing ran", o.file)
+		return a.next(a.wrong("there is no %s; nothing ran", o.file), o.seeHelp())
 	}
-	return a.wrong("there is no %s. If the workflow reads it from the base branch, there is no such file on %s; the pull request that first adds it needs "+
-		"to be read by somebody and merged without this gate, which holds from the next one on", o.file, base)
+	return a.next(a.wrong("there is no %s. If the workflow reads it from the base branch, there is no such file on %s; the pull request that first adds it needs "+
+		"to be read by somebody and merged without this gate, which holds from the next one on", o.file, base), "elsewhere, name the file where it is")
 }

@@ -24,6 +24,8 @@ type LogOptions struct {
 	Actions bool
 	// Terminal: a person watches, so progress is shown. Not used in Actions.
 	Terminal bool
+	// Colour: styles are shown as colours. Not used in Actions.
+	Colour bool
 	// Width is the terminal's width now; nil means 80 columns.
 	Width func() int
 	// Now is the clock for the time shown in progress; nil shows none.
@@ -63,6 +65,7 @@ func NewLog(w io.Writer, opts LogOptions) *Log {
 	if strings.TrimSpace(opts.Banner) == "" {
 		opts.Banner = DefaultBanner
 	}
+	opts.Colour = opts.Colour && !opts.Actions
 	l := &Log{w: w, opts: opts, streams: map[*stream]struct{}{}}
 	if opts.Now != nil {
 		l.progress.began = opts.Now()
@@ -74,9 +77,20 @@ func NewLog(w io.Writer, opts LogOptions) *Log {
 // Say writes lines of our own. They may quote untrusted text: they are made
 // inert and masked too, and none of them can be a command.
 func (l *Log) Say(text string) {
+	var lines []Line
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		lines = append(lines, Words(line))
+	}
+	l.Show(lines...)
+}
+
+// Show writes lines of our own as Say does, in their styles where colour is
+// shown. A line that is not printed as it is, because it quotes a secret or what
+// is not inert, has no colour.
+func (l *Log) Show(lines ...Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+	for _, line := range lines {
 		l.line("", line)
 	}
 	l.flush()
@@ -119,6 +133,7 @@ func (l *Log) Close() error {
 	l.resume()
 	l.progress.hidden = true
 	l.flush()
+	l.redraw() // or the line of progress would stand before the prompt
 	err, wait := l.err, l.progress.stop()
 	if err == nil && l.unread {
 		err = fmt.Errorf("some of the log is missing: %w", ErrNotRead)
@@ -135,7 +150,7 @@ func (l *Log) untrusted(gutter, text string) {
 		l.token = rand.Text()
 		l.out.WriteString("::stop-commands::" + l.token + "\n")
 	}
-	l.line(gutter, text)
+	l.line(gutter, Words(text))
 }
 
 // resume switches commands on again. mu is held.
@@ -147,15 +162,19 @@ func (l *Log) resume() {
 }
 
 // line queues one line behind a gutter, which is empty for ours. mu is held.
-func (l *Log) line(gutter, text string) {
+func (l *Log) line(gutter string, line Line) {
 	// Masked twice: making a line inert removes colour codes, which could have
 	// stood inside a value.
-	text = l.opts.Masker.Mask(Inert(l.opts.Masker.Mask(text)))
+	text := l.opts.Masker.Mask(Inert(l.opts.Masker.Mask(line.String())))
 	switch {
 	case gutter != "" && text != "":
 		gutter += " "
 	case gutter == "" && strings.HasPrefix(strings.TrimSpace(strings.Map(weightless, text)), "::"):
 		gutter = "| " // ours, but quoting something that would be a command
+	}
+	if l.opts.Colour {
+		gutter = Line{{gutter, Faint}}.paint()
+		text = line.styled(text)
 	}
 	l.out.WriteString(gutter)
 	l.out.WriteString(text)

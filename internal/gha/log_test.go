@@ -199,6 +199,9 @@ func TestProgressIsErasedBeforeEachLine(t *testing.T) {
 		synctest.Wait()
 		l.Say("line")
 		l.Close()
+		if !strings.HasSuffix(out.String(), eraseLine) {
+			t.Errorf("the line is still there at the end: %q", out.String())
+		}
 		l.Close()
 		l.Say("after")
 		want := "b\n[2 of 9] 0s step-3 " + eraseLine + "[2 of 9] 1s step-3 " + eraseLine + "line\n[2 of 9] 1s step-3 " + eraseLine + "after\n"

@@ -76,23 +76,20 @@ func (l *Log) status() string {
 	if p.total == 0 || p.hidden {
 		return ""
 	}
-	s := fmt.Sprintf("[%d of %d]", p.done, p.total)
+	s := Line{{Text: fmt.Sprintf("[%d of %d]", p.done, p.total)}}
 	if l.opts.Now != nil {
-		s += " " + l.opts.Now().Sub(p.began).Truncate(time.Second).String()
+		s = append(s, Span{" " + l.opts.Now().Sub(p.began).Truncate(time.Second).String(), Faint})
 	}
 	if p.running != "" {
-		s += " " + p.running
+		s = append(s, Span{Text: " " + p.running})
 	}
 	width := defaultWidth
 	if l.opts.Width != nil {
 		width = l.opts.Width()
 	}
 	// A line as wide as the terminal may wrap, and could not be erased then.
-	if width = max(width-1, 1); len(s) > width {
-		s = s[:width]
-	}
 	p.drawn = true
-	return s
+	return s.cut(max(width-1, 1)).Shown(l.opts.Colour)
 }
 
 // stop ends the clock; the function it returns waits for it, without mu.

@@ -12,5 +12,5 @@
 //	dir, err := report.PrepareFolder(out, workspace) // before the run
 //	...
 //	err = report.WriteFolder(dir, result)
-//	err = report.WriteTable(os.Stdout, result, 80)
+//	err = report.WriteTable(os.Stdout, result)
 package report

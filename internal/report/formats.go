@@ -15,6 +15,8 @@ type Format struct {
 	// Within is Write with the report folder at hand, for a form that shows what
 	// else is in it.
 	Within func(io.Writer, *steps.Result, fs.FS) error
+	// On is Write for a screen, for a form that a person reads on one.
+	On func(io.Writer, *steps.Result, Screen) error
 }
 
 // Formats lists every form once. A new one is a row here and a file beside it.
@@ -23,7 +25,7 @@ var Formats = []Format{
 	{Name: "summary", File: "summary.md", Write: func(w io.Writer, r *steps.Result) error {
 		return WriteSummary(w, r, SummaryBudget)
 	}},
-	{Name: "table", Write: func(w io.Writer, r *steps.Result) error { return WriteTable(w, r, 0) }},
+	{Name: "table", Write: WriteTable, On: WriteTableOn},
 	{Name: "junit", File: "junit.xml", Write: WriteJUnit},
 	{Name: "sarif", File: "results.sarif", Write: WriteSARIF},
 	{Name: "html", File: "report.html", Within: WriteHTML, Write: func(w io.Writer, r *steps.Result) error {

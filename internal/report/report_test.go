@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"html"
@@ -407,7 +408,7 @@ func TestTable(t *testing.T) {
 	for name, r := range saved() {
 		for _, width := range []int{40, 80, 120} {
 			var b bytes.Buffer
-			if err := WriteTable(&b, r, width); err != nil {
+			if err := WriteTableOn(&b, r, Screen{Width: width}); err != nil {
 				t.Fatal(err)
 			}
 			text := b.String()
@@ -423,6 +424,75 @@ func TestTable(t *testing.T) {
 			if last := all[len(all)-1]; !strings.HasPrefix(last, verdictWord(r.Verdict)+":") {
 				t.Errorf("%s: the last line is %q", name, last)
 			}
+		}
+	}
+}
+
+// ourCodes are the colours there are. Anything else that begins with an escape
+// character did not come from us.
+var ourCodes = strings.NewReplacer("\x1b[32m", "", "\x1b[31m", "", "\x1b[33m", "", "\x1b[1;31m", "", "\x1b[2m", "", "\x1b[0m", "")
+
+// TestTableInColour: colour is on top of the table and changes nothing in it, what
+// a report quotes brings none with it, and a runner acts on none of it.
+func TestTableInColour(t *testing.T) {
+	results := saved()
+	results["hostile, more"] = hostile(20)
+	results["passed, it says"] = result(steps.VerdictFail, steps.StepResult{ID: "a", Status: "\x1b[32mpassed\x1b[0m", Name: "##"})
+	for name, r := range results {
+		for _, width := range []int{0, 40, 80} {
+			var plain, colour bytes.Buffer
+			if err := errors.Join(WriteTableOn(&plain, r, Screen{Width: width}), WriteTableOn(&colour, r, Screen{Width: width, Colour: true})); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(plain.String(), ourCodes.Replace(colour.String())); diff != "" {
+				t.Errorf("%s at %d: without its colours it is another table (-want +got)\n%s", name, width, diff)
+			}
+			if c := ghatest.Commands(colour.Bytes()); len(c) > 0 {
+				t.Errorf("%s at %d: a runner would see %+v", name, width, c)
+			}
+		}
+	}
+}
+
+func TestColours(t *testing.T) {
+	row := func(s steps.StepResult) string {
+		var b bytes.Buffer
+		if err := WriteTableOn(&b, result(steps.VerdictPass, s), Screen{Colour: true}); err != nil {
+			t.Fatal(err)
+		}
+		line := strings.Split(b.String(), "\n")[1]
+		return regexp.MustCompile(` {2,}`).ReplaceAllString(line, " ")
+	}
+	failed := exited("a", steps.StatusFailed, 3)
+	excused, flaky := failed, exited("a", steps.StatusPassed, 0)
+	excused.Excused = true
+	flaky.Flaky, flaky.Attempts = true, 2
+	const rest = " 1.2 s 13 of 512 MiB \x1b[2m-\x1b[0m \x1b[2m-\x1b[0m"
+	const none = " \x1b[2m-\x1b[0m \x1b[2m-\x1b[0m \x1b[2m-\x1b[0m \x1b[2m-\x1b[0m \x1b[2m-\x1b[0m"
+	for _, c := range []struct {
+		s    steps.StepResult
+		want string
+	}{
+		{exited("a", steps.StatusPassed, 0), "a \x1b[32mpassed\x1b[0m exit 0" + rest},
+		{failed, "a \x1b[31mfailed\x1b[0m \x1b[31mexit 3\x1b[0m" + rest},
+		{excused, "a \x1b[33mfailed (excused)\x1b[0m \x1b[33mexit 3\x1b[0m" + rest},
+		{flaky, "a \x1b[33mpassed (flaky, try 2)\x1b[0m exit 0" + rest},
+		{waiting("a", steps.StatusSkipped, "it waited"), "a \x1b[33mskipped\x1b[0m" + none},
+		{waiting("a", steps.StatusCancelled, ""), "a \x1b[33mcancelled\x1b[0m" + none},
+		{waiting("a", steps.StatusError, "lost"), "a \x1b[1;31merror\x1b[0m" + none},
+		{waiting("a", "well", ""), "a \x1b[1;31mwell\x1b[0m" + none},
+	} {
+		if got := row(c.s); got != c.want {
+			t.Errorf("%s:\n got %q\nwant %q", c.s.Status, got, c.want)
+		}
+	}
+	for verdict, want := range map[string]string{
+		steps.VerdictPass: "\x1b[32mpass\x1b[0m: ", steps.VerdictFail: "\x1b[31mfail\x1b[0m: ", steps.VerdictCancelled: "\x1b[33mcancelled\x1b[0m: ",
+		steps.VerdictRefused: "\x1b[1;31mrefused\x1b[0m: ", steps.VerdictError: "\x1b[1;31merror\x1b[0m: ", "fine": "\x1b[1;31mno verdict\x1b[0m: ",
+	} {
+		lines := Table(result(verdict), 0)
+		if got := lines[len(lines)-1].Shown(true); !strings.HasPrefix(got, want) {
+			t.Errorf("the verdict %s is %q", verdict, got)
 		}
 	}
 }

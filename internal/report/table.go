@@ -21,10 +21,33 @@ const (
 	maxReasons = 20
 )
 
-// WriteTable writes the table for a terminal of the given width; 0 means any.
+// WriteTable writes the table as it is in a file.
+func WriteTable(w io.Writer, r *steps.Result) error { return WriteTableOn(w, r, Screen{}) }
+
+// Screen is what a table is read on. The zero value is a file: any width, no
+// colour.
+type Screen struct {
+	Width  int // 0 means any
+	Colour bool
+}
+
+// WriteTableOn writes the table for a screen.
+func WriteTableOn(w io.Writer, r *steps.Result, on Screen) error {
+	var b strings.Builder
+	for _, line := range Table(r, on.Width) {
+		b.WriteString(line.Shown(on.Colour))
+		b.WriteByte('\n')
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	return nil
+}
+
+// Table is the lines of the table for a terminal of the given width; 0 means any.
 // Reasons of steps that did not pass stand under it, and the verdict last. All
-// of it is ASCII.
-func WriteTable(w io.Writer, r *steps.Result, width int) error {
+// of it is ASCII, so that a cell of the screen is a byte.
+func Table(r *steps.Result, width int) []gha.Line {
 	t := &table{width: width}
 	if len(r.Steps) > 0 {
 		t.rows(r)
@@ -33,46 +56,59 @@ func WriteTable(w io.Writer, r *steps.Result, width int) error {
 		t.notes(r)
 	}
 	if r.Refusal != nil {
-		t.wrapped("cause: ", r.Refusal.Cause)
+		t.wrapped(gha.Span{Text: "cause: ", Style: gha.Alarm}, r.Refusal.Cause)
 		for _, f := range r.Refusal.Fix {
-			if !strings.HasPrefix(f, "#") { // a word about the next line
-				f = "fix: " + f
+			line := gha.Words(gha.InertASCII(f)) // whole: it is there to be copied
+			if !strings.HasPrefix(f, "#") {      // a word about the next line
+				line = append(gha.Line{{Text: "fix: ", Style: gha.Faint}}, line...)
 			}
-			t.line(gha.InertASCII(f)) // whole: it is there to be copied
+			t.line(line)
 		}
 	}
 	for _, p := range problemList(r) {
-		t.wrapped("shards: ", p)
+		t.wrapped(gha.Span{Text: "shards: ", Style: gha.Bad}, p)
 	}
 	for _, n := range r.Notes {
-		t.wrapped("note: ", n)
+		t.wrapped(gha.Span{Text: "note: ", Style: gha.Faint}, n)
 	}
 	for _, l := range limitations(r) {
-		t.wrapped("warning: ", l)
+		t.wrapped(gha.Span{Text: "warning: ", Style: gha.Doubt}, l)
 	}
-	t.line(gha.InertASCII(verdictLine(r)))
-	if _, err := io.WriteString(w, t.b.String()); err != nil {
-		return fmt.Errorf("write the table: %w", err)
-	}
-	return nil
+	t.verdict(r)
+	return t.lines
 }
 
 type table struct {
-	b     strings.Builder
+	lines []gha.Line
 	width int
 }
 
-// line writes one line, which never starts as a command to a runner does.
-func (t *table) line(s string) {
-	if strings.HasPrefix(strings.TrimSpace(s), "::") {
-		s = "| " + s
+// line adds one line, which never starts as a command to a runner does and never
+// ends in a blank.
+func (t *table) line(l gha.Line) {
+	if strings.HasPrefix(strings.TrimSpace(l.String()), "::") {
+		l = append(gha.Words("| "), l...)
 	}
-	t.b.WriteString(strings.TrimRight(s, " "))
-	t.b.WriteByte('\n')
+	for len(l) > 0 {
+		last := &l[len(l)-1]
+		if last.Text = strings.TrimRight(last.Text, " "); last.Text != "" {
+			break
+		}
+		l = l[:len(l)-1]
+	}
+	t.lines = append(t.lines, l)
+}
+
+// verdict says in one sentence what came of the run, its first word in colour.
+func (t *table) verdict(r *steps.Result) {
+	text := gha.InertASCII(verdictLine(r))
+	n := len(verdictWord(r.Verdict))
+	t.line(gha.Line{{Text: text[:n], Style: steps.VerdictStyle(r.Verdict)}, {Text: text[n:]}})
 }
 
 func (t *table) rows(r *steps.Result) {
 	cells := [][]string{{"STEP", "RESULT", "EXIT/FAULT", "TIME", "PEAK MEMORY", "REQUESTS", "FILES"}}
+	styles := []rowStyle{{rest: gha.Faint, result: gha.Faint, outcome: gha.Faint}}
 	disks := anyDisk(r)
 	if disks {
 		cells[0] = append(cells[0], "DISK")
@@ -95,6 +131,7 @@ func (t *table) rows(r *steps.Result) {
 			row = append(row, disk(s))
 		}
 		cells = append(cells, row)
+		styles = append(styles, styleOf(s))
 	}
 	widths := make([]int, len(cells[0]))
 	for _, row := range cells {
@@ -103,14 +140,40 @@ func (t *table) rows(r *steps.Result) {
 		}
 	}
 	widths = fit(widths, t.width)
-	for _, row := range cells {
-		var b strings.Builder
+	for i, row := range cells {
+		var line gha.Line
 		for k, wide := range widths {
 			c := short(row[k], wide)
-			b.WriteString(c + strings.Repeat(" ", wide-len(c)+2))
+			style := styles[i].of(k)
+			if c == "-" {
+				style = gha.Faint
+			}
+			line = append(line, gha.Span{Text: c, Style: style}, gha.Span{Text: strings.Repeat(" ", wide-len(c)+2)})
 		}
-		t.line(b.String())
+		t.line(line)
 	}
+}
+
+// rowStyle is how the cells of a row look: what came of the step, how it ended,
+// and the others.
+type rowStyle struct{ result, outcome, rest gha.Style }
+
+func styleOf(s *steps.StepResult) rowStyle {
+	style := rowStyle{result: s.Style()}
+	if s.Status == steps.StatusFailed {
+		style.outcome = style.result
+	}
+	return style
+}
+
+func (s rowStyle) of(column int) gha.Style {
+	switch column {
+	case 1:
+		return s.result
+	case 2:
+		return s.outcome
+	}
+	return s.rest
 }
 
 // fit makes the first column narrower, and if that is not enough leaves columns
@@ -149,11 +212,11 @@ func (t *table) reasons(r *steps.Result) {
 			continue
 		}
 		if n++; n <= maxReasons {
-			t.wrapped("  "+gha.InertASCII(clip(s.ID, maxID))+": ", reason(s))
+			t.wrapped(lead(s, ": "), reason(s))
 		}
 	}
 	if n > maxReasons {
-		t.line(fmt.Sprintf("  and %d more that did not pass", n-maxReasons))
+		t.line(gha.Words(fmt.Sprintf("  and %d more that did not pass", n-maxReasons)))
 	}
 }
 
@@ -180,10 +243,10 @@ func (t *table) first(r *steps.Result) {
 		if more := len(s.First) - len(shown); more > 0 {
 			shown = append(shown, fmt.Sprintf("and %d more", more))
 		}
-		t.wrapped("  "+gha.InertASCII(clip(s.ID, maxID))+word, strings.Join(shown, "; "))
+		t.wrapped(lead(s, word), strings.Join(shown, "; "))
 	}
 	if n > maxReasons {
-		t.line(fmt.Sprintf("  and %d more that changed what to look at first", n-maxReasons))
+		t.line(gha.Words(fmt.Sprintf("  and %d more that changed what to look at first", n-maxReasons)))
 	}
 }
 
@@ -194,28 +257,33 @@ func (t *table) notes(r *steps.Result) {
 		s := &r.Steps[i]
 		for _, note := range s.Notes {
 			if n++; n <= maxReasons {
-				t.wrapped("  "+gha.InertASCII(clip(s.ID, maxID))+": note: ", note)
+				t.wrapped(lead(s, ": note: "), note)
 			}
 		}
 	}
 	if n > maxReasons {
-		t.line(fmt.Sprintf("  and %s; all of them are in report.json", count(n-maxReasons, "more note", "more notes")))
+		t.line(gha.Words(fmt.Sprintf("  and %s; all of them are in report.json", count(n-maxReasons, "more note", "more notes"))))
 	}
 }
 
-// wrapped writes a text behind a word of ours, over as many lines as it needs.
-func (t *table) wrapped(lead, text string) {
+// lead is what stands before a sentence about a step.
+func lead(s *steps.StepResult, word string) gha.Span {
+	return gha.Span{Text: "  " + gha.InertASCII(clip(s.ID, maxID)) + word, Style: gha.Faint}
+}
+
+// wrapped adds a text behind words of ours, in as many lines as it needs.
+func (t *table) wrapped(lead gha.Span, text string) {
 	text = clip(gha.InertASCII(strings.Join(lines(text), " ")), 4*maxTextLine)
-	indent := strings.Repeat(" ", min(len(lead), 4))
-	line := lead
+	indent := strings.Repeat(" ", min(len(lead.Text), 4))
+	line, used, words := gha.Line{lead, {}}, len(lead.Text), 0
 	for word := range strings.FieldsSeq(text) {
-		switch {
-		case t.width > 0 && len(line)+len(word) > t.width && strings.TrimSpace(line) != "" && line != lead:
+		if t.width > 0 && words > 0 && used+len(word) > t.width {
 			t.line(line)
-			line = indent + word + " "
-		default:
-			line += word + " "
+			line, used, words = gha.Words(indent), len(indent), 0
 		}
+		line[len(line)-1].Text += word + " "
+		used += len(word) + 1
+		words++
 	}
 	t.line(line)
 }

@@ -89,7 +89,7 @@ func TestAStepThatPassedOnlyLaterIsMarkedInTableSummaryAndVerdict(t *testing.T) 
 		{ID: "shaky", Status: steps.StatusPassed, ExitCode: &zero, Attempts: 3, Flaky: true},
 	}}
 	var table, summary strings.Builder
-	if err := errors.Join(WriteTable(&table, r, 0), WriteSummary(&summary, r, SummaryBudget)); err != nil {
+	if err := errors.Join(WriteTable(&table, r), WriteSummary(&summary, r, SummaryBudget)); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{table.String(), summary.String()} {

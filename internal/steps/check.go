@@ -298,7 +298,7 @@ func (c *checker) meant(word string, words []string) []string {
 	if c.asked++; c.asked > maxMeant {
 		return nil
 	}
-	if w := nearest(word, words); w != "" {
+	if w := Nearest(word, words); w != "" {
 		return []string{"did you mean " + w + "?"}
 	}
 	return nil

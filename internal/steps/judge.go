@@ -137,13 +137,12 @@ func VerdictOf(steps []StepResult) string {
 }
 
 // oneLine is what the log says when a step has ended.
-func oneLine(sr *StepResult, k, n int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "[%d/%d] %s %s", k, n, sr.ID, sr.Status)
+func oneLine(sr *StepResult, k, n int) gha.Line {
+	line := gha.Line{{Text: fmt.Sprintf("[%d/%d] ", k, n), Style: gha.Faint}, {Text: sr.ID + " "}, {Text: sr.Status, Style: sr.Style()}}
 	if sr.Reason != "" {
-		fmt.Fprintf(&b, ": %s", strings.ReplaceAll(sr.Reason, "\n", `\n`)) // one line, whatever it quotes
+		line = append(line, gha.Span{Text: ": " + strings.ReplaceAll(sr.Reason, "\n", `\n`)}) // one line, whatever it quotes
 	}
-	return b.String()
+	return line
 }
 
 // mask takes secret values out of every text of a result that the step could

@@ -314,7 +314,7 @@ func TestOneLine(t *testing.T) {
 		{StepResult{ID: "a", Status: StatusPassed}, "[2/3] a passed"},
 		{StepResult{ID: "b", Status: StatusFailed, Reason: "why"}, "[2/3] b failed: why"},
 	} {
-		if got := oneLine(&tc.sr, 2, 3); got != tc.want {
+		if got := oneLine(&tc.sr, 2, 3).String(); got != tc.want {
 			t.Errorf("%q, want %q", got, tc.want)
 		}
 	}

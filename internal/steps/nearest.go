@@ -13,8 +13,8 @@ var foreign = map[string]string{
 	"container": "image", "rootfs": "image", "title": "name",
 }
 
-// nearest finds the word that was probably meant; empty if none is near.
-func nearest(word string, words []string) string {
+// Nearest finds the word that was probably meant; empty if none is near.
+func Nearest(word string, words []string) string {
 	if len(word) > 64 {
 		return ""
 	}

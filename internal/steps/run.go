@@ -99,7 +99,7 @@ func (r *Runner) all(ctx context.Context, list []PlanStep, done map[string]*Step
 		mask(r.Masker, sr)
 		done[sr.ID] = sr
 		todo.finish(sr.ID)
-		r.Log.Say(oneLine(sr, len(done), total))
+		r.Log.Show(oneLine(sr, len(done), total))
 	}
 	for len(done) < total {
 		// What is kept below running steps grows until none runs.

@@ -31,9 +31,11 @@ func Names() []string {
 		"root", "normal user", "userns", "overlay", "seccomp", "idmap", "limits", "cpu", "kern",
 		"python3", "curl", "git", "npm", "loop", "tmpfs", "setid", "devices", "address", "ipv6",
 		// Tried by the tests that need them.
-		"act",          // the program that runs workflows
-		"servers",      // sshd, PostgreSQL and Redis
-		"chromium",     // the browser that reads report.html
+		"act",                 // the program that runs workflows
+		"servers",             // sshd, PostgreSQL and Redis
+		"chromium",            // the browser that reads report.html
+		"pty",                 // terminals can be made
+		"bash", "zsh", "fish", // shells that complete our command lines
 		"registries",   // package registries that answer
 		"cargo", "mvn", // clients of registries
 		"mounts",       // root can mount a tmpfs and an overlay

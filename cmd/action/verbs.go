@@ -1,0 +1,338 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// verb is one word of the command line, and all there is to say of it. What is
+// parsed, explained and offered by a shell comes from this table alone.
+type verb struct {
+	name     string
+	does     string // one line
+	takes    *operands
+	flags    []flagDef
+	about    []string // paragraphs; one that starts with a blank is shown as it is
+	exits    []exit
+	files    []entry
+	env      []entry
+	examples []example
+	also     []string // what others call it
+	hidden   bool     // for the shell's scripts, not for people
+	run      func(a *app, args []string) int
+}
+
+// operands are what stands on a command line beside flags; nil is nothing.
+type operands struct {
+	name           string
+	kind           kind // aFile or aWord
+	words          func() []string
+	optional, many bool
+}
+
+// entry is a file or some variables, and what they are for.
+type entry struct{ name, does string }
+
+// example is a command line that works, with how it ends where that is not 0.
+type example struct{ line, does string }
+
+type exit struct {
+	code int
+	does string
+}
+
+// The exit statuses as help explains them.
+var (
+	okExit        = exit{exitPass, "it was done"}
+	usageExit     = exit{exitUsage, "the file or the flags are wrong; nothing was done; what and where is on standard error"}
+	unwrittenExit = exit{exitNoVerdict, "the answer could not be written"}
+	cancelledExit = exit{exitCancelled, "cancelled"}
+
+	runExits = []exit{
+		{exitPass, "no step closes the gate"},
+		{exitFail, "some step failed (by its exit code, a fault or a violation) or was skipped, and has no continueOnError"},
+		{exitUsage, "the file, the flags or the inputs are wrong; nothing ran, there is no report; file:line:column is on standard error"},
+		{exitRefused, "refused: this host cannot enforce what the plan asks; nothing ran; the cause and the command that helps are on standard error"},
+		{exitNoVerdict, "no verdict: our proxy, control group or engine failed for some step"},
+		{exitCancelled, "cancelled; the report says so"},
+	}
+)
+
+// The files and variables that several verbs share.
+var (
+	kernCache = entry{"$XDG_CACHE_HOME/untrusted-steps/kern", "the kern binary that kern install fetched (~/.cache where the variable is not set)"}
+	colourEnv = entry{"NO_COLOR, TERM", "any value of NO_COLOR takes the colour from a terminal, TERM=dumb the line of progress too"}
+	kernEnv   = entry{"KERN_BIN, PATH", "the kern binary, or where to look for one; its SHA-256 has to be one that is known"}
+	cacheEnv  = entry{"XDG_CACHE_HOME, HOME", "where kern is installed"}
+	hiddenEnv = entry{"HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME", "folders that no step may be shown whole"}
+	presetEnv = entry{"npm_config_*, PIP_*, GOENV, GOPROXY, CARGO_HOME, ...", "what package clients are set up with, for preset:NAME"}
+	passedEnv = entry{"any that passEnv names", "handed to the step, and masked in everything that is written"}
+)
+
+// aSteps is the steps file of help, which a test loads.
+const aSteps = `  steps:
+    - id: build
+      run: make
+    - id: test
+      needs: build
+      run: npm test
+      timeoutS: 300
+      egressAllow: [registry.npmjs.org]`
+
+// verbs is filled by a function, because help lists the verbs.
+func verbs() []*verb {
+	stepsFile := &operands{name: "FILE", kind: aFile}
+	snapshotFile := &operands{name: "FILE.tar.gz", kind: aFile}
+	return []*verb{
+		{
+			name: "run", does: "run the steps of a file, each in its own box", run: (*app).run, also: []string{"exec", "start", "test", "execute"},
+			takes: stepsFile, flags: planFlags,
+			about: []string{
+				"FILE is a steps file; - reads it from standard input:",
+				aSteps,
+				"Each step runs in a box of its own: no network but what egressAllow names, caps on memory, processes, time and disk, " +
+					"no secrets, and a layer over the workspace. If the step passes, what it changed is committed; if it fails, it is dropped. " +
+					"Before the first step the caps are read back and a box is built for a try; where either fails, nothing runs.",
+				"Steps run in the order of the list, and one that failed stops only those that need it. The log is on standard output, " +
+					"each line of a step behind its id; a table and the path of the report are at its end.",
+				"Inside GitHub Actions (GITHUB_ACTIONS is true) the command without a verb does the same by the inputs of action.yml.",
+			},
+			exits: runExits,
+			files: []entry{
+				{"OUT/report.json", "everything; schema report prints its schema"},
+				{"OUT/summary.md, report.html, junit.xml, results.sarif", "the same for the job summary, a browser, test reports and code scanning"},
+				{"OUT/egress.jsonl, egress-allow.patch", "every request, and after egressMode: audit the list that allows them"},
+				{"OUT/steps/ID/stdout.log, stderr.log, changes.patch", "what a step printed and changed"},
+				{".NAME.untrusted-steps, beside a workspace called NAME", "what steps write, until it is committed; $XDG_STATE_HOME/untrusted-steps where " +
+					"there can be none (~/.local/state where the variable is not set)"},
+				kernCache,
+			},
+			env: []entry{
+				colourEnv, kernEnv, hiddenEnv,
+				{"TMPDIR", "where the report goes without --out"},
+				passedEnv, presetEnv,
+				{"PATH, SSL_CERT_FILE", "tools and certificates that a box is shown, outside any home"},
+				{"GITHUB_ACTIONS", "true: no colour, no progress; summary, outputs and annotations are written"},
+				{"GITHUB_EVENT_NAME, ACTIONS_ID_TOKEN_REQUEST_URL", "the event, which may be refused, and the sign that the job may ask for an OIDC token, which is warned of"},
+				{"GITHUB_WORKSPACE, GITHUB_BASE_REF, GITHUB_STEP_SUMMARY, GITHUB_OUTPUT", "the checkout, the base branch, and where summary and outputs go"},
+				{"RUNNER_ENVIRONMENT, RUNNER_TEMP, RUNNER_WORKSPACE", "the kind of the runner, and its folders, which no step is shown"},
+				{"GITHUB_EVENT_PATH, GITHUB_REPOSITORY, GITHUB_SHA, GITHUB_JOB, GITHUB_WORKFLOW, GITHUB_WORKFLOW_REF, GITHUB_RUN_ID, GITHUB_API_URL, GITHUB_SERVER_URL",
+					"where a check run, comment or commit status goes, with the inputs for these"},
+				{"UNTRUSTED_STEPS_*, INPUT_*", "the inputs of the action, without a verb only"},
+			},
+			examples: []example{
+				{"untrusted-steps run steps.yml", "all steps, on the current folder"},
+				{"untrusted-steps run steps.yml --only build,test --out ../report", "two of them, with the report where it can be found"},
+				{"untrusted-steps run --only-report --json steps.yml >../report.json", "change nothing, and give the report to a program"},
+				{"untrusted-steps run --jobs 4 --policy ../policy.yml - <steps.yml", "four at a time, within a policy, from standard input"},
+			},
+		},
+		{
+			name: "check", does: "say what is wrong with a steps file", run: (*app).check, also: []string{"validate", "lint", "verify"},
+			takes: stepsFile, flags: []flagDef{flagWorkspace.saying("The folder the steps would work in, against which mounts are checked."), flagPolicy},
+			about: []string{
+				"Nothing runs. Everything that is wrong is listed, each with file:line:column, what may stand there and what was probably meant. FILE may be -. " +
+					"Nothing of the host is asked: whether it can enforce the plan is known by run alone.",
+			},
+			exits: []exit{{exitPass, "nothing is wrong"}, usageExit, unwrittenExit},
+			env:   []entry{hiddenEnv, presetEnv, colourEnv},
+			examples: []example{
+				{"untrusted-steps check steps.yml", "one line if nothing is wrong"},
+				{"untrusted-steps check steps.yml --policy ../policy.yml", "and whether it stays within a policy"},
+			},
+		},
+		{
+			name: "plan", does: "show what would run, every default filled in", run: (*app).plan, also: []string{"show", "dry-run", "list"},
+			takes: stepsFile, flags: of(planFlags, flagJSON.saying("The plan as JSON.")),
+			about: []string{
+				"The plan is for whoever judges the steps before they run: scripts, order, caps, what may be reached and changed. " +
+					"Values of variables are not in it. It takes the flags of run, so that one command line serves both, and runs nothing.",
+			},
+			exits: []exit{okExit, usageExit, unwrittenExit},
+			env:   []entry{hiddenEnv, presetEnv, colourEnv},
+			examples: []example{
+				{"untrusted-steps plan steps.yml", "all of it"},
+				{"untrusted-steps plan --json --only test steps.yml", "one step, for a program"},
+				{"untrusted-steps plan --shard 1/2 steps.yml", "what the first of two machines would run"},
+			},
+		},
+		{
+			name: "report", does: "write a report.json again in another form", run: (*app).report, also: []string{"convert", "render"},
+			takes: &operands{name: "FILE", kind: aFile}, flags: []flagDef{flagFormat},
+			about: []string{
+				"FILE is a report.json; - reads it from standard input. It may come from anywhere: what it says acts nowhere, not in the log of " +
+					"a runner either. The form is written to standard output.",
+			},
+			exits: []exit{{exitPass, "it was written, whatever the verdict was"}, {exitUsage, "the file is no report.json, or the flags are wrong"}, unwrittenExit},
+			env:   []entry{colourEnv},
+			examples: []example{
+				{"untrusted-steps report report.json --format table", "the table that the run ended with"},
+				{"untrusted-steps report --format junit - <report.json >../junit.xml", "a test report, from standard input"},
+			},
+		},
+		{
+			name: "merge", does: "make one report and verdict of those of shards", run: (*app).merge, also: []string{"join", "combine"},
+			takes: &operands{name: "REPORT", kind: aFile, many: true},
+			flags: []flagDef{
+				flagOut.saying("The folder for the report of all. It may not be in one that is read.").must(), flagFile,
+				flagOnly.saying("The steps that the shards were to run, as each of them was told. It goes with --file."),
+				flagWorkspace.saying("The workspace of the shards, against which --file is checked."),
+				flagPolicy.saying("The policy that all shards must have been held to."), flagJSON,
+			},
+			about: []string{
+				"REPORT is the report.json of a shard (run --shard I/N), or the folder with it. Logs and patches beside it are copied. " +
+					"A shard that is missing, there twice, or of other steps closes the gate.",
+			},
+			exits: runExits,
+			files: []entry{{"OUT/", "the same files as a run writes"}},
+			env:   []entry{colourEnv, {"GITHUB_ACTIONS, GITHUB_STEP_SUMMARY, GITHUB_OUTPUT", "true: summary, outputs and annotations are written, as by run"}},
+			examples: []example{
+				{"untrusted-steps merge --out ../all ../part-1 ../part-2", "one report of two"},
+				{"untrusted-steps merge --out ../all --file steps.yml ../part-*/report.json", "and they have to be of these steps"},
+			},
+		},
+		{
+			name: "schema", does: "print the JSON Schema of steps, report or policy", run: (*app).schema,
+			takes:    &operands{name: "report|policy", kind: aWord, words: func() []string { return []string{"report", "policy"} }, optional: true},
+			about:    []string{"Without a word it is the schema of the steps file, with what each key means and its default. Editors complete and check by it."},
+			exits:    []exit{okExit, usageExit, unwrittenExit},
+			examples: []example{{"untrusted-steps schema >../steps.schema.json", "for an editor"}, {"untrusted-steps schema policy", "what a policy may say"}},
+		},
+		{
+			name: "snapshot", does: "pack the workspace, without what is secret in it", run: (*app).snapshot, also: []string{"pack", "save", "archive"},
+			takes: snapshotFile, flags: []flagDef{flagWorkspace.saying("The folder to pack.")},
+			about: []string{
+				"Files and folders go in with modes and times, in a fixed order and without owners, so that the same workspace gives the same bytes. " +
+					"A checkout's token, credential helpers and files of credentials do not; links and special files are left out and named.",
+			},
+			exits: []exit{okExit, {exitUsage, "the flags or a place are wrong, or the workspace is too large; there is no snapshot"},
+				{exitNoVerdict, "it could not be read or written"}, cancelledExit},
+			env: []entry{{"HOME", "the home whose credentials are looked for"}},
+			examples: []example{
+				{"untrusted-steps snapshot ../before.tar.gz", "the current folder"},
+				{"untrusted-steps snapshot --workspace . ../before.tar.gz", "a folder by its name"},
+			},
+		},
+		{
+			name: "restore", does: "put a snapshot back; a dangerous one is refused", run: (*app).restore, also: []string{"unpack", "extract"},
+			takes: snapshotFile, flags: []flagDef{flagWorkspace.saying("The folder to put it into.")},
+			about: []string{
+				"An archive that names an absolute path, .., a link or a device, is larger than 1 GiB unpacked, or would go through a link that stands " +
+					"in the workspace is refused, and nothing is changed. Files are replaced, none is removed.",
+			},
+			exits: []exit{okExit, {exitUsage, "the flags are wrong, or the archive is refused and its entry named; nothing was changed"},
+				{exitNoVerdict, "it could not be read or written"}, cancelledExit},
+			examples: []example{
+				{"untrusted-steps restore ../before.tar.gz", "into the current folder"},
+				{"untrusted-steps restore --workspace . ../before.tar.gz", "into a folder by its name"},
+			},
+		},
+		{
+			name: "kern", does: "fetch the kern binary, or say which one is used", run: (*app).kern,
+			takes: &operands{name: "install|path", kind: aWord, words: func() []string { return []string{"install", "path"} }},
+			flags: []flagDef{flagKernSHA256.saying("Accept the kern binary that has this SHA-256. For path only.")},
+			about: []string{
+				"install asks pip for the package kern-sandbox, and GitHub for the release where that fails, and installs nothing but bytes of the " +
+					"SHA-256 that this version knows. It is verified again before each use. path prints the binary that a run would take.",
+			},
+			exits: []exit{okExit, usageExit, {exitRefused, "there is none, or none that can be trusted"}, unwrittenExit},
+			files: []entry{kernCache}, env: []entry{kernEnv, cacheEnv, {"PIP_*, HTTPS_PROXY", "how pip and we reach the network"}},
+			examples: []example{
+				{"untrusted-steps kern install", "once on a machine"},
+				{"untrusted-steps kern path", "which one a run would take"},
+			},
+		},
+		{
+			name: "completion", does: "print the script by which a shell completes", run: (*app).completion, also: []string{"autocomplete"},
+			takes: &operands{name: "bash|zsh|fish", kind: aWord, words: func() []string { return shells }},
+			about: []string{
+				"Verbs, flags, what flags can be, files, and for --only the ids of the steps file that the line names. The script asks the " +
+					toolName + " of PATH, which runs nothing and reads nothing but that file.",
+				"bash and zsh (after compinit) can source it; for fish, and for zsh in a folder of fpath, it is a file.",
+			},
+			exits: []exit{okExit, usageExit, unwrittenExit},
+			files: []entry{{"~/.bashrc, ~/.zshrc", "where the first example can stand"}},
+			examples: []example{
+				{"source <(untrusted-steps completion bash)", "in bash, and with its name in zsh"},
+				{"untrusted-steps completion zsh >~/.zfunc/_untrusted-steps", "in zsh, with ~/.zfunc in fpath"},
+				{"untrusted-steps completion fish >~/.config/fish/conf.d/untrusted-steps.fish", "in fish"},
+			},
+		},
+		{name: "complete", hidden: true, run: (*app).complete},
+		{
+			name: "version", does: "print the version", run: (*app).version,
+			exits: []exit{okExit, usageExit, unwrittenExit}, examples: []example{{"untrusted-steps version", "it is in every report, too"}},
+		},
+		{
+			name: "help", does: "print this, or all there is to say of a verb", run: (*app).help, also: []string{"man", "usage"},
+			takes: &operands{name: "VERB", kind: aWord, words: verbNames, optional: true},
+			about: []string{"VERB --help prints the same."},
+			exits: []exit{okExit, usageExit, unwrittenExit}, examples: []example{{"untrusted-steps help run", "flags, exit status, files, variables, examples"}},
+		},
+	}
+}
+
+// later are verbs of the design that are not built yet. They are refused by
+// name: to answer with anything else would be to pretend.
+var later = map[string]bool{"doctor": true, "pin": true, "mcp": true}
+
+// verbOf finds a verb; nil if there is none of that name.
+func verbOf(name string) *verb {
+	for _, v := range verbs() {
+		if v.name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// verbNames are those for people.
+func verbNames() (names []string) {
+	for _, v := range verbs() {
+		if !v.hidden {
+			names = append(names, v.name)
+		}
+	}
+	return names
+}
+
+// unknownVerb says that there is no such verb, and which was probably meant.
+func (a *app) unknownVerb(name string) int {
+	next := toolName + " help lists what there is"
+	if later[name] {
+		return a.next(a.wrong("%s is not built yet", name), next)
+	}
+	meant := didYouMean(name, verbNames(), "")
+	for _, v := range verbs() {
+		for _, also := range v.also {
+			if also == name {
+				meant = "; did you mean " + v.name + "?"
+			}
+		}
+	}
+	if meant == "" {
+		meant = "; the verbs are " + strings.Join(verbNames(), ", ")
+	}
+	return a.next(a.wrong("%q is no verb%s", name, meant), next)
+}
+
+// synopsis is how a verb is written.
+func (v *verb) synopsis() string {
+	s := v.name
+	for _, f := range v.flags {
+		if f.required {
+			s += fmt.Sprintf(" --%s %s", f.name, f.arg)
+		}
+	}
+	if t := v.takes; t != nil {
+		word := t.name
+		if t.many {
+			word += "..."
+		}
+		if t.optional {
+			word = "[" + word + "]"
+		}
+		s += " " + word
+	}
+	return s
+}
