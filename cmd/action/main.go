@@ -15,6 +15,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
 )
@@ -30,6 +31,9 @@ func main() {
 	}
 	if kern.IsLauncher(os.Args) {
 		kern.Launch()
+	}
+	if host.IsTry(os.Args) {
+		host.Try(os.Args)
 	}
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
 	os.Exit(a.main(os.Args[1:]))
@@ -64,6 +68,7 @@ func verbs() []verb {
 		{"schema", "[report|policy]", "print the JSON Schema of the steps file, of report.json or of a policy", (*app).schema},
 		{"snapshot", "FILE.tar.gz", "pack the workspace, without what is secret in it", (*app).snapshot},
 		{"restore", "FILE.tar.gz", "put a snapshot back; one with links or paths that leave is refused", (*app).restore},
+		{"doctor", "[flags]", "say what this machine can enforce, and what to type where it cannot", (*app).doctor},
 		{"kern", "install|path", "fetch and verify the kern binary, or say which one is used", (*app).kern},
 		{"version", "", "print the version", (*app).version},
 		{"help", "", "print this", (*app).help},
@@ -72,7 +77,7 @@ func verbs() []verb {
 
 // later are verbs of the design that are not built yet. They are refused by
 // name: to answer with anything else would be to pretend.
-var later = map[string]bool{"doctor": true, "pin": true, "mcp": true}
+var later = map[string]bool{"pin": true, "mcp": true}
 
 func (a *app) main(args []string) int {
 	if len(args) == 0 {
@@ -167,9 +172,16 @@ Flags of merge, whose REPORTs are report.json files or the folders they are in:
   --file FILE         the steps file that all shards must be of (with its --only and --workspace)
   --json              report on stdout, log on stderr
 
+Flags of doctor:
+  --json              the findings as JSON
+  --engine NAME       which engine's box has to run: auto, kern or native (default: auto, any of them)
+  --workspace DIR     the workspace whose disk is looked at (default: the current one)
+  --kern-sha256 HEX   accept the kern binary of that sum
+
 Exit status of run and merge:
   0 no step closes the gate     1 a step failed or was skipped    2 the file or the flags are wrong
   3 this host cannot enforce it 4 no verdict for some step        130 cancelled
+doctor ends with 0 if a full box ran, and with 3 if none did.
 report ends with 0 whatever the verdict was, and with 2 for a file that is no report.json.
 `)
 }
