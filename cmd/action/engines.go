@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
@@ -79,7 +80,7 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager, runner *steps.Run
 			}
 			if err != nil {
 				closeIt()
-				fixes = append(fixes, fixesFor(err)...)
+				fixes = append(fixes, r.fixesFor(ctx, err)...)
 			}
 		}
 		if err == nil {
@@ -134,7 +135,7 @@ func (r *run) hostForbids(ctx context.Context, mgr *limits.Manager) []string {
 	}
 	defer closeIt()
 	if err := r.probe(ctx, e, mgr, nil); err != nil {
-		return fixesFor(err)
+		return r.fixesFor(ctx, err)
 	}
 	return nil
 }
@@ -198,16 +199,13 @@ func (r *run) probeOnce(ctx context.Context, e box.Engine, mgr *limits.Manager, 
 }
 
 // fixesFor are the commands that help where a probe box could not be built.
-// There are some against one cause only: others are the host's own.
-func fixesFor(err error) []string {
+// There are some against one cause only, which doctor knows best: others are the
+// host's own.
+func (r *run) fixesFor(ctx context.Context, err error) []string {
 	if !native.Restricted(err) {
 		return nil
 	}
-	return []string{
-		"sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0   # where AppArmor restricts user namespaces (Ubuntu 24.04)",
-		"sudo sysctl -w user.max_user_namespaces=15000                   # where they are turned off",
-		"# in a container: start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined",
-	}
+	return host.NamespaceFixes(ctx, host.Here(r.app.getenv))
 }
 
 // view is image host for one box. The host is read once for each network.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
@@ -33,6 +34,9 @@ func main() {
 	}
 	if kern.IsLauncher(os.Args) {
 		kern.Launch()
+	}
+	if host.IsTry(os.Args) {
+		host.Try(os.Args)
 	}
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
 	os.Exit(a.main(os.Args[1:]))

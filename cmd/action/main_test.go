@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
 )
@@ -24,6 +25,8 @@ func TestMain(m *testing.M) {
 		native.Child(os.Args)
 	case kern.IsLauncher(os.Args):
 		kern.Launch()
+	case host.IsTry(os.Args):
+		host.Try(os.Args)
 	}
 	boxtest.Become(os.Args)
 	testscript.Main(m, map[string]func(){toolName: main})

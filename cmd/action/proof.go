@@ -43,7 +43,7 @@ func (r *run) prove(ctx context.Context, e box.Engine, mgr *limits.Manager) ([]s
 		return toSteps(known, "; seen earlier in this boot"), nil
 	}
 	began := time.Now()
-	list, err := host.Prove(ctx, host.Options{Engine: e, Limits: mgr, Program: program})
+	list, err := host.Prove(ctx, host.ProofOptions{Engine: e, Limits: mgr, Program: program})
 	if err != nil {
 		return nil, err
 	}

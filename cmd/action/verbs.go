@@ -228,6 +228,21 @@ func verbs() []*verb {
 			},
 		},
 		{
+			name: "doctor", does: "say what this machine can enforce, and what helps", run: (*app).doctor, also: []string{"diagnose", "probe", "status"},
+			flags: []flagDef{
+				flagJSON.saying("The findings as JSON."), flagEngine.saying("The engine whose box has to run. With auto any will do."),
+				flagWorkspace.saying("The workspace whose disk is looked at."), flagKernSHA256,
+			},
+			about: []string{
+				"Everything that a run needs of the host is tried, not read from settings: namespaces, overlay, filter, control groups, folders and disk; " +
+					"then a full box of each engine is built. Each finding says what it costs, what to type, and how to see that it is mended.",
+			},
+			exits:    []exit{{exitPass, "a full box ran, with caps"}, usageExit, {exitRefused, "none did"}, unwrittenExit, cancelledExit},
+			files:    []entry{kernCache},
+			env:      []entry{kernEnv, cacheEnv, {"XDG_RUNTIME_DIR", "where the user's manager of services is asked for a control group"}, {"TMPDIR, HOME, USER", "looked at"}},
+			examples: []example{{"untrusted-steps doctor", "what is fine, and what to type where something is not"}, {"untrusted-steps doctor --json --engine native", "for a program, and one engine only"}},
+		},
+		{
 			name: "kern", does: "fetch the kern binary, or say which one is used", run: (*app).kern,
 			takes: &operands{name: "install|path", kind: aWord, words: func() []string { return []string{"install", "path"} }},
 			flags: []flagDef{flagKernSHA256.saying("Accept the kern binary that has this SHA-256. For path only.")},
@@ -274,7 +289,7 @@ func verbs() []*verb {
 
 // later are verbs of the design that are not built yet. They are refused by
 // name: to answer with anything else would be to pretend.
-var later = map[string]bool{"doctor": true, "pin": true, "mcp": true}
+var later = map[string]bool{"pin": true, "mcp": true}
 
 // verbOf finds a verb; nil if there is none of that name.
 func verbOf(name string) *verb {

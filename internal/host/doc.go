@@ -5,8 +5,17 @@
 // builds two boxes like theirs, tries in them what no step may do, and looks at
 // what came of it. What the boxes say is judged together with evidence from
 // outside of them: counters of the kernel, the ledger of the proxy, listeners on
-// the host that nobody must have called.
+// the host that nobody must have called. A control that was not seen to work is a
+// reason to run nothing. Unknown means no: an attempt that only got no answer in
+// time proves nothing.
 //
-// A control that was not seen to work is a reason to run nothing. Unknown means
-// no: an attempt that only got no answer in time proves nothing.
+// Examine finds out what keeps boxes from being built here, and which command
+// mends it. Each check does the thing that a box will need, in a process of its
+// own where it takes one: a namespace that was made says nothing about what may be
+// done in it, and a setting says less. Settings are read for one purpose only, to
+// find the words for what was seen to fail. Whether steps can run here is never
+// concluded from checks: a full box has to have run.
+//
+//	r := host.Examine(ctx, host.Here(os.Getenv), host.Options{Workspace: dir, Engines: engines})
+//	r.WriteText(os.Stdout)
 package host

@@ -46,7 +46,7 @@ func judge(f facts, looked, grown result) []Proof {
 		took(metadataAddress(looked)),
 		took(hostLoopback(f, looked), "abstract"),
 		took(capabilities(s), "capabilities"),
-		took(seccomp(looked), "seccomp"),
+		took(callFilter(looked), "seccomp"),
 		took(hostProcesses(f, s), "host"),
 		took(hostFiles(f, s)),
 	)
@@ -285,7 +285,7 @@ func capabilities(s *inside.Seen) Proof {
 	return p
 }
 
-func seccomp(r result) Proof {
+func callFilter(r result) Proof {
 	p := Proof{Control: Seccomp}
 	s := r.seen
 	if v := s.Status["Seccomp"]; v != "2" {

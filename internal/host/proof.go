@@ -50,8 +50,8 @@ var controls = []string{
 	MemoryCap, PidsCap, AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback, Capabilities, Seccomp, HostProcesses, HostFiles,
 }
 
-// Options are what Prove builds boxes with.
-type Options struct {
+// ProofOptions are what Prove builds boxes with.
+type ProofOptions struct {
 	Engine box.Engine
 	// Limits makes control groups; nil where no step requires caps and this host
 	// has none to give. That there are none is then told, and is no reason to stop.
@@ -77,7 +77,7 @@ const (
 
 // Prove tries every control. The error means that it could not be tried; whether
 // all were seen to work is Missed's to say.
-func Prove(ctx context.Context, o Options) ([]Proof, error) {
+func Prove(ctx context.Context, o ProofOptions) ([]Proof, error) {
 	if o.TempDir == "" {
 		o.TempDir = os.TempDir()
 	}
@@ -301,7 +301,7 @@ func (w *outside) facts() facts {
 }
 
 // look runs the box that looks around.
-func (o *Options) look(ctx context.Context, w *outside) (r result) {
+func (o *ProofOptions) look(ctx context.Context, w *outside) (r result) {
 	p, err := w.proxy()
 	if err != nil {
 		return result{err: err}
@@ -319,11 +319,11 @@ func (o *Options) look(ctx context.Context, w *outside) (r result) {
 }
 
 // grow runs the box that takes more memory than it may.
-func (o *Options) grow(ctx context.Context, w *outside) result {
+func (o *ProofOptions) grow(ctx context.Context, w *outside) result {
 	return o.run(ctx, o.job(w, "grow", inside.Args(inside.Ask{Grow: growTo}), limits.Caps{MemoryBytes: growMemory, Pids: growPids}))
 }
 
-func (o *Options) job(w *outside, id string, args []string, caps limits.Caps) box.Job {
+func (o *ProofOptions) job(w *outside, id string, args []string, caps limits.Caps) box.Job {
 	const at = "/probe/untrusted-steps"
 	return box.Job{
 		Engine: o.Engine, Stdout: io.Discard, Stderr: io.Discard, MaxOutput: 1 << 20,
@@ -338,7 +338,7 @@ func (o *Options) job(w *outside, id string, args []string, caps limits.Caps) bo
 	}
 }
 
-func (o *Options) run(ctx context.Context, j box.Job) (r result) {
+func (o *ProofOptions) run(ctx context.Context, j box.Job) (r result) {
 	if o.alter != nil {
 		o.alter(&j.Spec)
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
-	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
@@ -17,21 +16,6 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
 )
-
-func TestMain(m *testing.M) {
-	boxtest.Become(os.Args)
-	switch {
-	case native.IsChild(os.Args):
-		native.Child(os.Args)
-	case boxinit.IsChild(os.Args):
-		boxinit.Main(os.Args)
-	case kern.IsLauncher(os.Args):
-		kern.Launch()
-	case inside.IsChild(os.Args):
-		inside.Main(os.Args)
-	}
-	os.Exit(m.Run())
-}
 
 // engines opens both engines, each where it can be had.
 var engines = map[string]func(testing.TB) box.Engine{
@@ -83,7 +67,7 @@ func self(t testing.TB) string {
 
 func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec)) []Proof {
 	t.Helper()
-	list, err := Prove(context.Background(), Options{Engine: e, Limits: m, Program: self(t), alter: alter})
+	list, err := Prove(context.Background(), ProofOptions{Engine: e, Limits: m, Program: self(t), alter: alter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,14 +223,14 @@ func TestWithoutCapsTheyAreToldAndNotMissed(t *testing.T) {
 func TestACancelledProofIsNone(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if list, err := Prove(ctx, Options{Engine: engines["native"](t), Program: self(t)}); err == nil {
+	if list, err := Prove(ctx, ProofOptions{Engine: engines["native"](t), Program: self(t)}); err == nil {
 		t.Errorf("proved when told to stop: %+v", list)
 	}
 }
 
 func TestNothingIsLeftOfAProof(t *testing.T) {
 	temp := boxtest.OpenDir(t)
-	if _, err := Prove(context.Background(), Options{Engine: engines["native"](t), Program: self(t), TempDir: temp}); err != nil {
+	if _, err := Prove(context.Background(), ProofOptions{Engine: engines["native"](t), Program: self(t), TempDir: temp}); err != nil {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(temp)
@@ -260,7 +244,7 @@ func BenchmarkProve(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			e, m := open(b), manager(b)
 			for b.Loop() {
-				list, err := Prove(context.Background(), Options{Engine: e, Limits: m, Program: self(b)})
+				list, err := Prove(context.Background(), ProofOptions{Engine: e, Limits: m, Program: self(b)})
 				if err != nil || !complete(list) {
 					b.Fatal(err, Missed(list, true))
 				}

@@ -149,3 +149,14 @@ const (
 	probeMemory = 64 << 20
 	probePids   = 16
 )
+
+// UserManager finds the folder of a user manager that answers, and says whether
+// XDGRuntimeDir names it already.
+func UserManager(cfg Config) (dir string, named bool) {
+	cfg.RunID = probeID
+	cfg, err := cfg.complete()
+	if err != nil {
+		return "", false
+	}
+	return runtimeDir(cfg)
+}

@@ -30,8 +30,11 @@ const (
 	defaultPids     = 256
 	defaultTimeoutS = 30
 	defaultOutput   = 64 << 20
-	defaultDiskMb   = 1024
+	defaultDiskMb   = DefaultDiskMb
 )
+
+// DefaultDiskMb is what a step may write where the file says nothing.
+const DefaultDiskMb = 1024
 
 const (
 	idPattern   = `^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`

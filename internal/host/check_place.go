@@ -1,0 +1,104 @@
+package host
+
+import (
+	"strings"
+)
+
+// Place is the kind of machine this is. It decides nothing but words: what is
+// said to be wrong was seen to fail, and what helps against it differs.
+type Place string
+
+// The kinds.
+const (
+	Hosted     Place = "a GitHub-hosted virtual machine"
+	Slim       Place = "ubuntu-slim of GitHub, a container"
+	Job        Place = "a job container of GitHub Actions"
+	ARCPod     Place = "a runner of a scale set on Kubernetes, steps in its own pod"
+	ARCJobPod  Place = "a job pod of a scale set on Kubernetes"
+	SelfHosted Place = "a self-hosted runner"
+	Kubernetes Place = "a pod on Kubernetes"
+	Container  Place = "a container"
+	WSL        Place = "Windows Subsystem for Linux"
+	Plain      Place = "a machine of its own"
+)
+
+// placeOf tells them apart by what a runner and a container leave lying about.
+func placeOf(m Machine, workspace string) Place {
+	actions := m.Getenv("GITHUB_ACTIONS") == "true"
+	jobFolder := strings.HasPrefix(workspace, "/__w/") || strings.HasPrefix(m.Getenv("GITHUB_WORKSPACE"), "/__w/")
+	pod := m.Getenv("KUBERNETES_PORT") != "" || m.Exists("/var/run/secrets/kubernetes.io")
+	scaleSet := strings.Contains(m.Getenv("GITHUB_ACTIONS_RUNNER_EXTRA_USER_AGENT"), "actions-runner-controller/")
+	switch {
+	case actions && jobFolder && (pod || scaleSet):
+		return ARCJobPod
+	case actions && scaleSet, actions && pod:
+		return ARCPod
+	case actions && jobFolder:
+		return Job
+	case actions && m.Getenv("RUNNER_ENVIRONMENT") == "github-hosted":
+		if !m.Exists("/run/systemd/system") {
+			return Slim
+		}
+		return Hosted
+	case pod:
+		return Kubernetes
+	case inContainer(m):
+		return Container
+	case actions:
+		return SelfHosted
+	case isWSL(m):
+		return WSL
+	}
+	return Plain
+}
+
+func inContainer(m Machine) bool {
+	return m.Exists("/.dockerenv") || m.Exists("/run/.containerenv")
+}
+
+func isWSL(m Machine) bool {
+	release, err := m.Read("/proc/sys/kernel/osrelease")
+	return err == nil && strings.Contains(strings.ToLower(release), "microsoft")
+}
+
+// contained says whether somebody outside decides what may be done here.
+func (p Place) contained() bool {
+	switch p {
+	case Slim, Job, ARCPod, ARCJobPod, Kubernetes, Container:
+		return true
+	}
+	return false
+}
+
+// outside is what whoever starts this container can do, so that boxes can be
+// built in it. Nobody in it can.
+func (p Place) outside() []string {
+	switch p {
+	case Slim:
+		return []string{
+			"# ubuntu-slim lets nobody build boxes; in the workflow take a virtual machine:",
+			"runs-on: ubuntu-24.04",
+		}
+	case Job:
+		return []string{
+			"# in the workflow take the key container: out of this job, whose boxes need no image; or give it what boxes are made of:",
+			"options: --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined",
+		}
+	case ARCPod, ARCJobPod, Kubernetes:
+		where := "# in the pod's spec, for the container that this runs in (Kubernetes 1.33 and newer):"
+		switch p {
+		case ARCPod:
+			where = "# in the values of the scale set, under template.spec, for the container runner (Kubernetes 1.33 and newer):"
+		case ARCJobPod:
+			where = "# in the file that ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE of the runner names, for the container $job (Kubernetes 1.33 and newer):"
+		}
+		return []string{
+			where,
+			"hostUsers: false   # of the pod's spec",
+			"securityContext: {procMount: Unmasked, seccompProfile: {type: Unconfined}, appArmorProfile: {type: Unconfined}}",
+		}
+	}
+	return []string{
+		"# in a container: start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined",
+	}
+}
