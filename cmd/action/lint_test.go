@@ -2,12 +2,16 @@ package main
 
 import (
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rhysd/actionlint"
 	"gopkg.in/yaml.v3"
 )
@@ -19,7 +23,7 @@ func TestExampleWorkflowsLint(t *testing.T) {
 	if err != nil || len(files) < 2 {
 		t.Fatalf("the example workflows are not found: %v %v", files, err)
 	}
-	for _, f := range files {
+	for _, f := range append(files, ownWorkflows(t)...) {
 		for _, e := range lint(t, f, nil) {
 			t.Error(e)
 		}
@@ -27,6 +31,105 @@ func TestExampleWorkflowsLint(t *testing.T) {
 	// The control: the linter sees what is wrong.
 	if got := lint(t, "control.yml", []byte("on: push\njobs:\n  a:\n    runs-on: ubuntu-latest\n    steps:\n      - run: echo ${{ nothing.at.all }}\n")); len(got) == 0 {
 		t.Error("actionlint finds nothing in a workflow with an unknown context")
+	}
+}
+
+// ownWorkflows are the files of those that run for this repository.
+func ownWorkflows(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(moduleRoot(t), ".github/workflows/*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("our own workflows are not found: %v", err)
+	}
+	return files
+}
+
+// TestOwnWorkflowsArePinned: a tag of an action can be moved, and whoever moves it
+// runs what he likes with the tokens of our jobs. A commit cannot.
+func TestOwnWorkflowsArePinned(t *testing.T) {
+	pinned := regexp.MustCompile(`^actions/[a-z-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$`)
+	version := map[string]string{}
+	for _, f := range ownWorkflows(t) {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			_, uses, ok := strings.Cut(strings.TrimSpace(line), "uses: ")
+			if !ok {
+				continue
+			}
+			if !pinned.MatchString(uses) {
+				t.Errorf("%s: %s is not pinned by its commit, with its version behind it", f, uses)
+			}
+			name, at, _ := strings.Cut(uses, "@")
+			if version[name] != "" && version[name] != at {
+				t.Errorf("%s: %s is %s here and %s elsewhere", f, name, at, version[name])
+			}
+			version[name] = at
+		}
+		for _, script := range regexp.MustCompile(`scripts/[a-z-]+`).FindAllString(string(b), -1) {
+			if info, err := os.Stat(filepath.Join(moduleRoot(t), script)); err != nil || info.Mode().Perm()&0o111 == 0 {
+				t.Errorf("%s runs %s, which cannot be: %v", f, script, err)
+			}
+		}
+	}
+	if len(version) < 4 {
+		t.Errorf("our workflows use %d actions only: this test looks for the wrong thing", len(version))
+	}
+}
+
+// releaseWorkflow is .github/workflows/release.yml.
+type releaseWorkflow struct {
+	Permissions map[string]string
+	Jobs        map[string]struct {
+		Permissions map[string]string
+		Steps       []struct {
+			Name, Uses, Run string
+			With            map[string]string
+		}
+	}
+}
+
+func readRelease(t *testing.T) (w releaseWorkflow) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(document(t, ".github/workflows/release.yml")), &w); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// TestReleaseMayDoNoMore: what each job of a release is permitted, and that no
+// expression is written into a script. No job that may write builds anything.
+func TestReleaseMayDoNoMore(t *testing.T) {
+	w := readRelease(t)
+	if w.Permissions == nil || len(w.Permissions) > 0 {
+		t.Errorf("a job that names no permissions has %v", w.Permissions)
+	}
+	got := map[string]map[string]string{}
+	for name, job := range w.Jobs {
+		got[name] = job.Permissions
+		writes := slices.Contains(slices.Collect(maps.Values(job.Permissions)), "write")
+		for _, s := range job.Steps {
+			if strings.Contains(s.Run, "${{") {
+				t.Errorf("%s: an expression is written into the script %q", name, s.Run)
+			}
+			if checkout := strings.HasPrefix(s.Uses, "actions/checkout@"); checkout && !writes && s.With["persist-credentials"] != "false" {
+				t.Errorf("%s leaves its token in the checkout", name)
+			}
+			if writes && (strings.Contains(s.Uses, "setup-go") || strings.Contains(s.Run, "release-build") || strings.Contains(s.Run, "go ")) {
+				t.Errorf("%s may write and builds", name)
+			}
+		}
+	}
+	want := map[string]map[string]string{
+		"build":   {"contents": "read"},
+		"again":   {"contents": "read"},
+		"attest":  {"id-token": "write", "attestations": "write"},
+		"publish": {"contents": "write"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("permissions of the jobs (-want +got)\n%s", diff)
 	}
 }
 

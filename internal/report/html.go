@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/report/html"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/policy"
@@ -13,7 +14,7 @@ import (
 // logs and diffs are shown; nil writes a page without them, which says so.
 func WriteHTML(w io.Writer, r *steps.Result, files fs.FS) error {
 	return html.Write(w, r, html.Options{
-		Verdict: verdictLine(r), Warnings: limitations(r), Protected: steers, Files: files,
+		Verdict: verdictLine(r), Warnings: limitations(r), Top: tops(r), Protected: steers, Meaning: egress.Meaning, Files: files,
 		Words: func(s *steps.StepResult) html.Words {
 			return html.Words{
 				Outcome: outcome(s), Note: note(s), Reason: reason(s), Time: elapsed(s),

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/report/html"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/policy"
 )
@@ -22,21 +23,29 @@ const (
 // and is short however many steps and requests there are: what is not named is
 // counted, and each step has its own list further down.
 func top(r *steps.Result) string {
-	out := topLine("Talked to", talkedTo(r)) +
-		topLine("Refused", asked(r, "denied")) +
-		topLine("Asked for, and not reached or broken off", asked(r, "failed")) +
-		topLine("Look first", lookFirst(r))
+	out := ""
+	for _, t := range tops(r) {
+		out += topLine(t.Word, t.Items)
+	}
 	if out == "" {
 		return ""
 	}
 	return out + "\n"
 }
 
+// tops are these lines for any form of the report. One that would be empty is
+// not there.
+func tops(r *steps.Result) []html.Top {
+	return slices.DeleteFunc([]html.Top{
+		{Word: "Talked to", Items: talkedTo(r)},
+		{Word: "Refused", Items: asked(r, "denied")},
+		{Word: "Asked for, and not reached or broken off", Items: asked(r, "failed")},
+		{Word: "Look first", Items: lookFirst(r)},
+	}, func(t html.Top) bool { return len(t.Items) == 0 })
+}
+
 // topLine is a line of Markdown with a line of its own on the page.
 func topLine(word string, items []string) string {
-	if len(items) == 0 {
-		return ""
-	}
 	var shown []string
 	for _, item := range items[:min(len(items), maxTop)] {
 		shown = append(shown, inlineUpTo(item, maxTopItem))

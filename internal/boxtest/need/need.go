@@ -37,6 +37,7 @@ func Names() []string {
 		"pty",                 // terminals can be made
 		"bash", "zsh", "fish", // shells that complete our command lines
 		"registries",   // package registries that answer
+		"qemu",         // qemu-user, which runs programs of the other processors
 		"cargo", "mvn", // clients of registries
 		"mounts",       // root can mount a tmpfs and an overlay
 		"change times", // a file system whose change times can be relied on

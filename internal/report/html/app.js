@@ -17,7 +17,7 @@
   const stepName = (i) => data.steps[i] === undefined ? 'step ' + i : data.steps[i];
   const stepLink = (i) => make('a', { href: '#step-' + i }, stepName(i));
   const badge = (word) => make('span', { class: 'badge ' + word }, word);
-  const number = (n) => make('td', { class: 'number' }, String(n));
+  const number = (n) => make('td', { class: 'number' }, n.toLocaleString('en'));
   const cell = (...children) => make('td', {}, ...children);
 
   // table is a filtered table: a text, a kind, a count, and rows by the batch.
@@ -82,7 +82,7 @@
       if (line.startsWith('@@')) { inside = true; return 'line place'; }
       if (inside && line.startsWith('+')) return 'line added';
       if (inside && line.startsWith('-')) return 'line gone';
-      return 'line';
+      return inside ? 'line' : 'line about';
     });
   }
 
@@ -121,7 +121,8 @@
       pre.replaceChildren(...nodes);
       marks = Array.from(pre.querySelectorAll('mark'));
       now = -1;
-      status.textContent = text === '' ? lines.length + ' lines' : hits + ' of ' + lines.length + ' lines';
+      const all = lines.length === 1 ? '1 line' : lines.length + ' lines';
+      status.textContent = text === '' ? all : hits + ' of ' + all;
     }
     function step(by) {
       if (marks.length === 0) return;
@@ -139,11 +140,17 @@
     });
     place.append(
       make('div', { class: 'tools', role: 'search', 'aria-label': 'output of ' + name },
-        make('span', { role: 'group', 'aria-label': 'What to show' }, ...tabs), search, make('label', {}, only, ' only lines with it'), status),
+        make('span', { role: 'group', 'aria-label': 'What to show' }, ...tabs), search, make('label', {}, only, ' only lines that match'), status),
       note, pre);
     show();
     toEnd();
+    return (word) => {
+      const wanted = streams.find((s) => s.name === word);
+      if (wanted) { current = wanted; show(); toEnd(); }
+    };
   }
+
+  const choosers = new Map(); // by which the address names the diff of a step
 
   // fill makes the viewer of a step when it is unfolded first.
   function fill(details) {
@@ -151,16 +158,18 @@
     if (!place || place.hasChildNodes()) return;
     const i = Number(details.id.slice('step-'.length));
     const streams = data.streams[i];
-    if (streams) viewer(place, streams, stepName(i));
+    if (streams) choosers.set(details, viewer(place, streams, stepName(i)));
     else place.append(make('p', { class: 'left' }, 'No output is on this page.'));
   }
 
-  // unfold opens the step that the address names.
+  // unfold opens the step that the address names, at its diff if it says so.
   function unfold() {
-    const details = /^#step-\d+$/.test(location.hash) ? document.getElementById(location.hash.slice(1)) : null;
+    const named = /^#(step-\d+)(-diff)?$/.exec(location.hash);
+    const details = named ? document.getElementById(named[1]) : null;
     if (!details) return;
     details.open = true;
     fill(details);
+    if (named[2] && choosers.has(details)) choosers.get(details)('diff');
     details.querySelector('summary').focus();
   }
 
@@ -196,18 +205,18 @@
     kinds: [['all', 'All results'], ['denied', 'Denied'], ['failed', 'Failed'], ['allowed', 'Allowed']],
     is: (x, kind) => x.verdict === kind,
     text: (x) => x.host + ':' + x.port,
-    row: (x) => make('tr', {}, cell(stepLink(x.step)), cell(badge(x.verdict)), cell(x.host + ':' + x.port), cell(x.protocol),
-      number(x.count), number(x.in), number(x.out), cell(x.why)),
+    row: (x) => make('tr', {}, cell(stepLink(x.step)), cell(badge(x.verdict)), make('td', { class: 'text' }, x.host + ':' + x.port), cell(x.protocol),
+      number(x.count), number(x.in), number(x.out), make('td', { class: 'text' }, x.why)),
   });
   table(document.getElementById('files'), {
     name: 'files', list: data.files,
-    columns: ['Step', 'Change', 'Look', 'Path', 'Type', 'Bytes', 'Mode'],
+    columns: ['Step', 'Change', 'Look', 'Path', 'Became', 'Type', 'Bytes', 'Mode'],
     kinds: [['all', 'All changes'], ['marked', 'Protected or to look at first'], ['created', 'Created'], ['modified', 'Modified'],
       ['deleted', 'Deleted'], ['mode', 'Mode'], ['retyped', 'Type changed']],
     is: (x, kind) => kind === 'marked' ? x.mark !== undefined : x.change === kind,
     text: (x) => x.path,
     row: (x) => make('tr', {}, cell(stepLink(x.step)), cell(x.change === 'deleted' ? badge('deleted') : x.change),
-      cell(...(x.mark ? [make('span', { class: 'badge' }, x.mark)] : [])), cell(x.path + (x.more || '')), cell(x.type), number(x.size), cell(x.mode)),
+      cell(...(x.mark ? [make('span', { class: 'badge' }, x.mark)] : [])), make('td', { class: 'text' }, x.path + (x.more || '')), cell(x.became), cell(x.type), number(x.size), cell(x.mode)),
   });
   for (const details of document.querySelectorAll('details.step')) {
     details.addEventListener('toggle', () => { if (details.open) fill(details); });

@@ -45,7 +45,7 @@ func TestInABrowserHostileTextIsText(t *testing.T) {
 	n := len(attacks)
 	b.want(`window.pwned === undefined`, true)
 	b.want(`document.querySelectorAll('img, iframe, link, base, form, object, embed, [onerror], [onfocus], [onload], [src], [style]').length`, 0)
-	b.want(`Array.from(document.querySelectorAll('[href]')).filter((a) => !/^#(steps|step-\d+)$/.test(a.getAttribute('href'))).length`, 0)
+	b.want(`Array.from(document.querySelectorAll('[href]')).filter((a) => !/^#(steps|requests|files|details|step-\d+(-diff)?)$/.test(a.getAttribute('href'))).length`, 0)
 	b.want(`document.querySelectorAll('script').length`, 2)
 	b.want(`document.querySelectorAll('details.step').length`, n)
 	b.want(fmt.Sprintf(rows, "requests"), 4*n)
@@ -214,6 +214,17 @@ func TestInABrowserByKeyboard(t *testing.T) {
 	// An address with a step goes there at once.
 	b.open(url + "#step-2")
 	b.want(`document.querySelector('#step-2').open`, true)
+	// One with a diff shows it, and a link in the list of steps leads there.
+	b.open(url + "#step-1-diff")
+	b.want(`document.querySelector('#step-1 button[aria-pressed=true]').textContent`, `"diff"`)
+	b.want(`document.querySelectorAll('#step-1 .line.about').length`, 2)
+	b.open(url)
+	b.want(`document.querySelector('#step-1 button[aria-pressed=true]').textContent`, `"stdout"`)
+	b.eval(`document.querySelector('.steps a[href="#step-1-diff"]').click()`)
+	b.until("the diff is shown", func() bool {
+		return b.eval(`document.querySelector('#step-1 button[aria-pressed=true]').textContent`) == `"diff"`
+	})
+	b.want(`document.activeElement === document.querySelector('#step-1 summary')`, true)
 }
 
 func TestInABrowserLightAndDark(t *testing.T) {

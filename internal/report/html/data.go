@@ -42,6 +42,8 @@ type file struct {
 	More   string `json:"more,omitempty"` // where a link leads, where it came from
 	Size   int64  `json:"size"`
 	Mode   string `json:"mode"`
+	// Became is what came of the change: committed, discarded, kept.
+	Became string `json:"became"`
 	// Mark is why a reader should look at it before others.
 	Mark string `json:"mark,omitempty"`
 }
@@ -88,7 +90,7 @@ func (p *page) allRequests(d *data, have *room) error {
 					continue
 				}
 				one := request{Step: i, Verdict: verdict, Host: show(e.Host, maxPath), Port: e.Port,
-					Protocol: show(e.Protocol, maxName), Why: show(why(e), maxText), Count: e.Count, In: e.BytesIn, Out: e.BytesOut}
+					Protocol: show(e.Protocol, maxName), Why: show(p.why(e), maxText), Count: e.Count, In: e.BytesIn, Out: e.BytesOut}
 				text, err := json.Marshal(one)
 				if err != nil {
 					return err
@@ -109,14 +111,18 @@ func (p *page) allRequests(d *data, have *room) error {
 }
 
 // why is the rule or the reason behind an outcome.
-func why(e *steps.EgressRecord) string {
-	switch {
-	case e.Verdict == "allowed":
+func (p *page) why(e *steps.EgressRecord) string {
+	if e.Verdict == "allowed" {
 		return e.Rule
-	case e.Expected:
-		return e.Reason + " (expected)"
 	}
-	return e.Reason
+	out := clip(e.Reason, maxName)
+	if text := p.o.Meaning(e.Reason); text != "" {
+		out += ": " + text
+	}
+	if e.Expected {
+		out += " (expected)"
+	}
+	return out
 }
 
 // allFiles has what a reader should see first before the rest, of all steps.
@@ -138,9 +144,10 @@ func (p *page) allFiles(d *data, have *room) error {
 	}
 	all := slices.Concat(order[:]...)
 	for n, at := range all {
-		f := &p.r.Steps[at.step].Files[at.file]
+		s := &p.r.Steps[at.step]
+		f := &s.Files[at.file]
 		one := file{Step: at.step, Change: show(f.Change, maxName), Type: show(f.Type, maxName), Path: show(f.Path, maxPath),
-			More: more(f), Size: f.Size, Mode: show(f.Mode, maxName), Mark: at.mark}
+			More: more(f), Size: f.Size, Mode: show(f.Mode, maxName), Became: known(s.Workspace, became, ""), Mark: at.mark}
 		text, err := json.Marshal(one)
 		if err != nil {
 			return err
@@ -156,6 +163,9 @@ func (p *page) allFiles(d *data, have *room) error {
 	}
 	return nil
 }
+
+// became are the words for what came of a step's changes.
+var became = []string{"committed", "discarded", "kept"}
 
 // place is where a changed file stands in the result.
 type place struct {

@@ -72,6 +72,8 @@ func options(r *steps.Result) Options {
 				Tries: []string{s.Reason}}
 		},
 		Protected: func(f *steps.FileChange) bool { return strings.HasPrefix(f.Path, ".git/") },
+		Top:       []Top{{Word: attack(8), Items: attacks}},
+		Meaning:   func(reason string) string { return "about " + reason },
 	}
 }
 

@@ -35,7 +35,11 @@ func (p *page) head(b *bytes.Buffer) {
 func (p *page) body(b *bytes.Buffer) {
 	put(b, m("<body>\n<a class=\"skip\" href=\"#steps\">To the steps</a>\n<header>\n<h1><span class=\"badge "),
 		known(p.r.Verdict, verdictWords, "unknown"), m("\">"), clip(p.r.Verdict, maxName), m("</span> "),
-		p.sentence(), m("</h1>\n<p class=\"run\">"), p.about(), m("</p>\n</header>\n<main>\n"))
+		p.sentence(), m("</h1>\n<p class=\"run\">"), p.about(), m("</p>\n"))
+	p.parts(b)
+	put(b, m("</header>\n<main>\n"))
+	p.wrong(b)
+	p.top(b)
 	p.said(b)
 	p.table(b)
 	p.timeline(b)
@@ -150,15 +154,24 @@ func (p *page) row(i int) []byte {
 	w := p.o.Words(s)
 	return made(m("<tr><th scope=\"row\"><a class=\"to\" href=\"#step-"), i, m("\">"), clip(s.ID, maxName), m("</a>"), p.title(s),
 		m("</th><td>"), badge(s, w), m("</td><td>"), clip(w.Outcome, maxName), m("</td><td>"), w.Time,
-		m("</td><td>"), w.Memory, m("</td><td>"), w.Requests, m("</td><td>"), w.Files, m("</td></tr>\n"))
+		m("</td><td>"), w.Memory, m("</td><td>"), w.Requests, m("</td><td>"), p.filesOf(i, w), m("</td></tr>\n"))
+}
+
+// filesOf counts the changed files of a step, and leads to its diff if the page
+// has one.
+func (p *page) filesOf(i int, w Words) done {
+	if s := &p.r.Steps[i]; p.o.Files == nil || s.Patch == nil {
+		return made(w.Files)
+	}
+	return made(m("<a href=\"#step-"), i, m("-diff\">"), w.Files, m("</a>"))
 }
 
 // title is the name of a step where it says more than the id.
-func (p *page) title(s *steps.StepResult) string {
+func (p *page) title(s *steps.StepResult) done {
 	if s.Name == "" || s.Name == s.ID {
-		return ""
+		return nil
 	}
-	return " " + clip(s.Name, maxName)
+	return made(m(" <span class=\"name\">"), clip(s.Name, maxName), m("</span>"))
 }
 
 func badge(s *steps.StepResult, w Words) done {
@@ -169,7 +182,12 @@ func badge(s *steps.StepResult, w Words) done {
 	case w.Note != "":
 		note = " (" + w.Note + ")"
 	}
-	return made(m("<span class=\"badge "), known(s.Status, statusWords, "unknown"), m("\">"), clip(s.Status, maxName), clip(note, maxName), m("</span>"), mark)
+	return made(marked(s, clip(s.Status, maxName)+note), mark)
+}
+
+// marked is a text in the colour of a step's status.
+func marked(s *steps.StepResult, text string) done {
+	return made(m("<span class=\"badge "), known(s.Status, statusWords, "unknown"), m("\">"), clip(text, 2*maxName), m("</span>"))
 }
 
 // details has a part for each step to be unfolded, those that did not pass first
@@ -187,7 +205,8 @@ func (p *page) details(b *bytes.Buffer) {
 		s := &p.r.Steps[i]
 		unfold := open < maxOpen && (s.Status == steps.StatusFailed || s.Status == steps.StatusError)
 		shell := p.shell(i, unfold)
-		if !shells.take(len(shell) + len(shellEnd)) {
+		end := shellEnd(i)
+		if !shells.take(len(shell) + len(end)) {
 			left++
 			continue
 		}
@@ -204,7 +223,7 @@ func (p *page) details(b *bytes.Buffer) {
 		} else {
 			short++
 		}
-		put(b, shellEnd)
+		put(b, end)
 	}
 	p.leftOut(b, left)
 	if short > 0 {
@@ -221,15 +240,33 @@ func (p *page) shell(i int, open bool) done {
 	if open {
 		how = made(m(" open"))
 	}
-	if w.Reason != "" {
-		why = made(m("<p class=\"why\">"), clip(w.Reason, maxText), m("</p>\n"))
+	if reason := shownReason(w); reason != "" {
+		why = made(m("<p class=\"why\">"), reason, m("</p>\n"))
 	}
-	return made(m("<details class=\"step\" id=\"step-"), i, m("\""), how, m("><summary>"), clip(s.ID, maxName), m(" "), badge(s, w), m(" "),
-		clip(w.Outcome, maxName), m("</summary>\n"), why)
+	return made(m("<details class=\"step\" id=\"step-"), i, m("\""), how, m("><summary>"), clip(s.ID, maxName), m(" "), badge(s, w),
+		ended(w), p.title(s), m("</summary>\n"), why)
+}
+
+// ended is how a step ended, if it did.
+func ended(w Words) done {
+	if w.Outcome == "-" {
+		return nil
+	}
+	return made(m(" "), clip(w.Outcome, maxName))
+}
+
+// shownReason is why a step ended as it did, without how, which stands before it.
+func shownReason(w Words) string {
+	if w.Reason == w.Outcome {
+		return ""
+	}
+	return clip(strings.TrimPrefix(w.Reason, w.Outcome+": "), maxText)
 }
 
 // shellEnd has the place where app.js shows logs and diffs.
-const shellEnd m = "<div class=\"streams\"></div>\n</details>\n"
+func shellEnd(i int) done {
+	return made(m("<div class=\"streams\" id=\"step-"), i, m("-diff\"></div>\n</details>\n"))
+}
 
 // extra is what else was seen of a step.
 func (p *page) extra(s *steps.StepResult) done {
@@ -241,13 +278,23 @@ func (p *page) extra(s *steps.StepResult) done {
 		}
 	}
 	if tail := lastOf(s.Tail); s.Status != steps.StatusPassed && len(tail) > 0 {
-		put(&b, m("<noscript><h3>Last lines of output</h3>\n<pre tabindex=\"0\">"))
-		for _, line := range tail {
-			put(&b, m("| "), clip(line, maxText), m("\n")) // so that no line begins as a command to a runner
-		}
-		put(&b, m("</pre></noscript>\n"))
+		put(&b, m("<noscript><h3>Last lines of output</h3>\n"))
+		quote(&b, tail, maxTailLines)
+		put(&b, m("</noscript>\n"))
 	}
 	return b.Bytes()
+}
+
+// quote shows the last n lines of an output.
+func quote(b *bytes.Buffer, lines []string, n int) {
+	if len(lines) == 0 {
+		return
+	}
+	put(b, m("<pre tabindex=\"0\">"))
+	for _, line := range lines[max(0, len(lines)-n):] {
+		put(b, m("| "), clip(line, maxText), m("\n")) // so that no line begins as a command to a runner
+	}
+	put(b, m("</pre>"))
 }
 
 // lastOf cuts the end of an output into lines, at every end a runner knows.
@@ -265,8 +312,9 @@ type fact struct {
 	list  []string
 }
 
-// facts is what was seen of a step, and what is worth knowing about it. What was
-// not seen stands among the warnings, once for all steps.
+// facts is what was seen of a step beside the reason for its end, and what is
+// worth knowing about it. What was not seen stands among the warnings, once for
+// all steps.
 func facts(s *steps.StepResult, w Words) []fact {
 	var violations, events, wide []string
 	for _, v := range s.Violations {
@@ -274,6 +322,9 @@ func facts(s *steps.StepResult, w Words) []fact {
 	}
 	for _, e := range s.Events {
 		text := string(e.Type) + ": " + e.Message
+		if e.Count <= 1 && text == w.Reason && len(text) <= maxText {
+			continue // it was shown, whole
+		}
 		if e.Count > 1 {
 			text += fmt.Sprintf(" (%d times)", e.Count)
 		}

@@ -28,9 +28,9 @@ func (p *page) filesPart(b *bytes.Buffer) {
 		var rows [][]byte
 		for _, f := range p.files[:min(len(p.files), maxStatic)] {
 			rows = append(rows, made(m("<tr><td>"), p.id(f.Step), m("</td><td>"), f.Change, m("</td><td>"), f.Mark, m("</td><td>"), f.Path,
-				f.More, m("</td></tr>\n")))
+				f.More, m("</td><td>"), f.Became, m("</td></tr>\n")))
 		}
-		static(b, "<th scope=\"col\">Step</th><th scope=\"col\">Change</th><th scope=\"col\">Mark</th><th scope=\"col\">Path</th>", rows, len(p.files))
+		static(b, "<th scope=\"col\">Step</th><th scope=\"col\">Change</th><th scope=\"col\">Mark</th><th scope=\"col\">Path</th><th scope=\"col\">Became</th>", rows, len(p.files))
 	}
 	put(b, m("</section>\n"))
 }

@@ -41,13 +41,23 @@ type Options struct {
 	Verdict string
 	// Warnings are what was not enforced or not seen in this run.
 	Warnings []string
+	// Top are lines about all steps together, the most important first.
+	Top []Top
 	// Words says how each step went, as the other forms of the report do.
 	Words func(*steps.StepResult) Words
 	// Protected says whether a changed file steers what runs later.
 	Protected func(*steps.FileChange) bool
+	// Meaning says a reason for a request's end in a sentence.
+	Meaning func(reason string) string
 	// Files is the report folder, for logs and patches. nil: there is none at
 	// hand, and the page says so.
 	Files fs.FS
+}
+
+// Top is a line on top of the page: a word, and what it is true of.
+type Top struct {
+	Word  string
+	Items []string
 }
 
 // Words are the short texts about a step.
@@ -58,7 +68,7 @@ type Words struct {
 
 // Write writes the page.
 func Write(w io.Writer, r *steps.Result, o Options) error {
-	if o.Words == nil || o.Protected == nil {
+	if o.Words == nil || o.Protected == nil || o.Meaning == nil {
 		return errors.New("report.html: bug: no words for the steps were handed in")
 	}
 	p := &page{r: r, o: o}

@@ -50,7 +50,7 @@ func carriedBy(t testing.TB, page string) carried {
 // own takes out of a page what is ours: assets and the tags we write. What is
 // left may not look like a tag.
 var own = regexp.MustCompile(`(?s)<style>.*?</style>|<script>.*?</script>|<!DOCTYPE html>|` +
-	`</?(html|head|meta|title|body|a|header|h1|h2|h3|span|p|main|section|div|table|thead|tbody|tr|th|td|noscript|ol|ul|li|svg|rect|details|summary|pre|code|footer|kbd|script)( [a-zA-Z-]+(="[^"<>]*")?)*/?>`)
+	`</?(html|head|meta|title|body|a|header|h1|h2|h3|span|p|main|section|div|table|thead|tbody|tr|th|td|noscript|nav|dl|dt|dd|ol|ul|li|svg|rect|details|summary|pre|code|footer|kbd|script)( [a-zA-Z-]+(="[^"<>]*")?)*/?>`)
 
 func TestNothingAStepChoseIsMarkup(t *testing.T) {
 	r, files := hostile()

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+)
+
+// gh is a stand-in for GitHub's own command: it writes down how it was called, and
+// knows a release once it was created.
+const gh = `#!/bin/sh
+echo "gh $*" >>"$CALLS"
+case "$1 $2" in
+"release view") [ -e "$CALLS.$3" ] ;;
+"release create") touch "$CALLS.$3" ;;
+esac
+`
+
+// TestReleaseWorkflow: the scripts of the workflow as they stand there, with the
+// shell that a runner gives them, on a clone of a repository of the test's own.
+func TestReleaseWorkflow(t *testing.T) {
+	boxtest.Need(t, "git")
+	dir := t.TempDir()
+	script := func(job, has string) string {
+		for _, s := range readRelease(t).Jobs[job].Steps {
+			if strings.Contains(s.Run, has) {
+				return s.Run
+			}
+		}
+		t.Fatalf("job %s has no step that runs %s", job, has)
+		return ""
+	}
+	calls := filepath.Join(dir, "calls")
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(text, tag, sha string) (string, error) {
+		cmd := exec.Command("bash", "-e", "-c", text)
+		cmd.Dir = filepath.Join(dir, "clone")
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "HOME="+dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+			"GITHUB_REF_NAME="+tag, "GITHUB_SHA="+sha, "CALLS="+calls, "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+		out, err := cmd.CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
+	must := func(text string) string {
+		t.Helper()
+		out, err := run(text, "", "")
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", text, err, out)
+		}
+		return out
+	}
+	at := func(ref string) string { t.Helper(); return must("git ls-remote ../origin " + ref + " | cut -f1") }
+
+	write("bin/gh", gh)
+	write("clone/scripts/release-tag", document(t, "scripts/release-tag"))
+	must("git init -q --bare -b main ../origin; git init -q -b main; git remote add origin ../origin; git add -A; git commit -qm source; git push -q origin main; git fetch -q")
+	source := must("git rev-parse HEAD")
+	must("git commit -q --allow-empty -m stray; git branch stray; git reset -q --hard HEAD^")
+
+	onMain := script("build", "merge-base")
+	if out, err := run(onMain, "v1.2.3", source); err != nil {
+		t.Errorf("a tag of main is refused: %v\n%s", err, out)
+	}
+	if _, err := run(onMain, "v1.2.3", must("git rev-parse stray")); err == nil {
+		t.Error("a tag of a commit that was never on main is released")
+	}
+
+	sums := ""
+	for _, name := range []string{"untrusted-steps-linux-amd64", "untrusted-steps-linux-arm64"} {
+		write("clone/dist/"+name, name)
+		sums += fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(name)), name)
+	}
+	write("clone/dist/SHA256SUMS", sums)
+	publish := []string{script("publish", "release-tag"), script("publish", "gh release create")}
+	release := func(tag string) (called string) {
+		t.Helper()
+		must("git tag -f " + tag + " " + source + "; git push -q -f origin " + tag)
+		if err := os.RemoveAll(calls); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range publish {
+			if out, err := run(text, tag, source); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+		b, err := os.ReadFile(calls)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	const assets = " --clobber dist/untrusted-steps-linux-amd64 dist/untrusted-steps-linux-arm64 dist/SHA256SUMS\n"
+	view := func(tag string) string { return "gh release view " + tag + "\n" }
+	upload := func(tag string) string { return "gh release upload " + tag + assets }
+
+	if got, want := release("v1.2.3"), view("v1.2.3")+"gh release create v1.2.3 --verify-tag --generate-notes\n"+upload("v1.2.3"); got != want {
+		t.Errorf("gh was called\n%swant\n%s", got, want)
+	}
+	made := at("refs/tags/v1.2.3")
+	if made == source || made == "" || at("refs/tags/v1") != made || at("refs/heads/main") != source {
+		t.Errorf("at the origin v1.2.3 is %s, v1 %s, main %s; the source is %s", made, at("refs/tags/v1"), at("refs/heads/main"), source)
+	}
+	if got := must("git ls-tree -r --name-only " + made + " dist"); got != "dist/SHA256SUMS\ndist/untrusted-steps-linux-amd64\ndist/untrusted-steps-linux-arm64" {
+		t.Errorf("in the tree of the release is\n%s", got)
+	}
+	if got, want := release("v1.2.3"), view("v1.2.3")+upload("v1.2.3"); got != want || at("refs/tags/v1.2.3") != made {
+		t.Errorf("run again, it makes %s and calls\n%swant %s and\n%s", at("refs/tags/v1.2.3"), got, made, want)
+	}
+	if got, want := release("v1.3.0-rc.1"), view("v1.3.0-rc.1")+"gh release create v1.3.0-rc.1 --verify-tag --generate-notes --prerelease\n"+upload("v1.3.0-rc.1"); got != want || at("refs/tags/v1") != made {
+		t.Errorf("a pre-release makes v1 %s and calls\n%swant %s and\n%s", at("refs/tags/v1"), got, made, want)
+	}
+}
