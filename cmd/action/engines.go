@@ -165,7 +165,7 @@ func (r *run) probeOnce(ctx context.Context, e box.Engine, mgr *limits.Manager, 
 	}
 	dir, err := os.MkdirTemp("", "untrusted-steps-probe-")
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errNoTemp, err)
 	}
 	defer os.RemoveAll(dir)
 	job := box.Job{
@@ -198,10 +198,16 @@ func (r *run) probeOnce(ctx context.Context, e box.Engine, mgr *limits.Manager, 
 	return nil
 }
 
+// errNoTemp: what a box is built from has no place to lie in.
+var errNoTemp = errors.New("no temporary folder can be made")
+
 // fixesFor are the commands that help where a probe box could not be built.
 // There are some against one cause only, which doctor knows best: others are the
 // host's own.
 func (r *run) fixesFor(ctx context.Context, err error) []string {
+	if errors.Is(err, errNoTemp) {
+		return []string{"# name a folder that can be written for temporary files, such as", "export TMPDIR=/tmp"}
+	}
 	if !native.Restricted(err) {
 		return nil
 	}
