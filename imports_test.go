@@ -30,6 +30,7 @@ var mayImport = map[string]string{
 	"internal/limits":    "",
 	"internal/overlay":   "",
 	"internal/rootfs":    "",
+	"internal/scratch":   "",
 	"internal/seccomp":   "",
 	"internal/workspace": "",
 	// The workspace as a transaction: each part knows the list of changes and none
@@ -42,16 +43,16 @@ var mayImport = map[string]string{
 	"internal/workspace/policy":  "workspace",
 	"internal/workspace/scrub":   "workspace",
 	// What package clients are set up for, as rules.
-	"internal/registry": "egress",
+	"internal/registry": "egress scratch",
 	// What runs inside a box, as its first process. What it imports runs there.
 	"internal/boxinit": "seccomp",
 	// The contract, and the run of one box.
 	"internal/box": "boxinit egress idmap limits seccomp workspace",
 	// Engines know the contract, and not each other.
-	"internal/kern":   "box boxinit idmap overlay rootfs seccomp",
+	"internal/kern":   "box boxinit idmap overlay rootfs scratch seccomp",
 	"internal/native": "box boxinit idmap overlay rootfs seccomp",
 	// What this host can enforce, and the program that runs in its probe boxes.
-	"internal/host":        "box boxinit egress gha host/inside idmap limits overlay seccomp",
+	"internal/host":        "box boxinit egress gha host/inside idmap limits overlay scratch seccomp",
 	"internal/host/inside": "",
 	// The flow of a run knows no engine.
 	"internal/steps": "box disk egress gha limits workspace workspace/clone workspace/commit workspace/delta " +
@@ -61,7 +62,7 @@ var mayImport = map[string]string{
 	"internal/report/span": "steps",
 	// What a pull request is told of a run.
 	"internal/gha/checks": "gha report steps",
-	"cmd/action":          "box boxinit egress gha gha/checks host host/inside idmap kern limits native registry report rootfs shard steps workspace workspace/archive workspace/scrub",
+	"cmd/action":          "box boxinit egress gha gha/checks host host/inside idmap kern limits native registry report rootfs scratch shard steps workspace workspace/archive workspace/scrub",
 	"internal/shard":      "box gha steps",
 	"test/egress":         "",
 	"test/workspace":      "",

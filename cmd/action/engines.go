@@ -15,6 +15,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/native"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -163,11 +164,12 @@ func (r *run) probeOnce(ctx context.Context, e box.Engine, mgr *limits.Manager, 
 		}
 		defer group.Close()
 	}
-	dir, err := os.MkdirTemp("", "untrusted-steps-probe-")
+	own, err := scratch.Make("", scratch.Probe)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoTemp, err)
 	}
-	defer os.RemoveAll(dir)
+	defer own.Remove()
+	dir := own.Path
 	job := box.Job{
 		Engine: e, Group: group, Stdout: io.Discard, Stderr: io.Discard, MaxOutput: 4096,
 		Spec: box.Spec{

@@ -25,6 +25,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -238,6 +239,7 @@ func (r *run) secrets() []string {
 
 // runSteps runs the plan, or says why this host cannot.
 func (r *run) runSteps(ctx context.Context) *steps.Refusal {
+	scratch.Sweep("", time.Now())
 	mgr, refusal := r.limits()
 	if refusal != nil {
 		return refusal

@@ -20,6 +20,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 // Proof is one control that was, or was not, seen to work on this host.
@@ -119,6 +120,7 @@ type result struct {
 // outside is what there is on the host for boxes not to reach: a listener on its
 // loopback, one in its abstract name space, a file; and a server that they may.
 type outside struct {
+	own      *scratch.Folder
 	dir      string
 	file     string
 	canary   net.Listener // behind the proxy
@@ -139,9 +141,10 @@ func newOutside(temp string) (w *outside, err error) {
 			w.close()
 		}
 	}()
-	if w.dir, err = os.MkdirTemp(temp, "untrusted-steps-probe-"); err != nil {
+	if w.own, err = scratch.Make(temp, scratch.Probe); err != nil {
 		return w, fmt.Errorf("make a folder for the probe boxes: %w", err)
 	}
+	w.dir = w.own.Path
 	w.file = filepath.Join(w.dir, "not-for-boxes")
 	if err = os.WriteFile(w.file, []byte(w.token), 0o644); err != nil {
 		return w, err
@@ -176,8 +179,8 @@ func (w *outside) close() {
 		}
 	}
 	w.workers.Wait()
-	if w.dir != "" {
-		_ = os.RemoveAll(w.dir)
+	if w.own != nil {
+		_ = w.own.Remove()
 	}
 }
 

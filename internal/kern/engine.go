@@ -13,6 +13,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
 )
 
@@ -61,7 +62,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.bin = b
-	sweep(tempFolder(o.Temp), time.Now())
+	scratch.Sweep(tempFolder(o.Temp), time.Now())
 	return e, nil
 }
 

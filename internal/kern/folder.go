@@ -11,15 +11,16 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 // folder is a box's private folder on disk: what the box is shown at
 // box.StepDir, and for a normal user all that kern needs besides.
 type folder struct {
 	dir string
-	// lock is held as long as the box may use the folder: whoever is killed lets
-	// go of it, and the next run sweeps the folder away.
-	lock *os.File
+	// scratch is kept as long as the box may use the folder. Of whoever is killed
+	// the next run sweeps it away.
+	scratch *scratch.Folder
 }
 
 func (f folder) step() string    { return filepath.Join(f.dir, stepName) }
@@ -33,9 +34,6 @@ const (
 	maxTemp = 50
 )
 
-// folderPrefix is what the folders' names begin with.
-const folderPrefix = "us-kern-"
-
 // tempFolder is where folders are made.
 func tempFolder(asked string) string {
 	if asked != "" {
@@ -47,14 +45,11 @@ func tempFolder(asked string) string {
 // makeFolder makes it. Nobody but the caller and, through a mount, the box can
 // look inside.
 func makeFolder(temp string, id idmap.Ids, script *box.Script) (folder, error) {
-	dir, err := os.MkdirTemp(tempFolder(temp), folderPrefix)
+	own, err := scratch.Make(tempFolder(temp), scratch.Kern)
 	if err != nil {
 		return folder{}, fmt.Errorf("make the box's folder: %w", err)
 	}
-	f := folder{dir: dir}
-	if f.lock, err = lock(dir); err != nil {
-		return folder{}, errors.Join(fmt.Errorf("make the box's folder: %w", err), f.remove())
-	}
+	f := folder{dir: own.Path, scratch: own}
 	if err := f.fill(id, script); err != nil {
 		return folder{}, errors.Join(fmt.Errorf("make the box's folder: %w", err), f.remove())
 	}
@@ -93,23 +88,9 @@ func (f folder) fill(id idmap.Ids, script *box.Script) error {
 	})
 }
 
-// remove takes the folder away, with what kern left in it. An overlay's work
-// folder has no permissions at all, which stops anybody but root.
+// remove takes the folder away, with what kern left in it.
 func (f folder) remove() error {
-	if f.lock != nil {
-		defer f.lock.Close()
-	}
-	err := os.RemoveAll(f.dir)
-	if err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(f.dir, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() && err != nil {
-			return os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	if err := os.RemoveAll(f.dir); err != nil {
+	if err := f.scratch.Remove(); err != nil {
 		return fmt.Errorf("remove the box's folder: %w", err)
 	}
 	return nil

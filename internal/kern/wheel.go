@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 // maxPipOutput bounds what is kept of pip's words.
@@ -26,11 +27,12 @@ func fromWheel(ctx context.Context, o InstallOptions, p pin) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("there is no wheel for %s", p.Arch)
 	}
-	dir, err := os.MkdirTemp(o.Temp, "us-pip-")
+	own, err := scratch.Make(o.Temp, scratch.Wheel)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer own.Remove()
+	dir := own.Path
 	args := []string{"download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir",
 		"--no-deps", "--only-binary=:all:", "--platform", platform, "--dest", dir, wheelPackage + "==" + wheelVersion}
 	if err := pip(ctx, o, dir, args); err != nil {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 const (
@@ -193,11 +195,12 @@ func (l *limited) Write(p []byte) (int, error) {
 // loopback anybody of this machine could ask, and so have a say in the list: only
 // who knows the word that the client was told counts.
 func (h *host) asked(env []string, proxyVar, folderVar string, argv ...string) (string, error) {
-	dir, err := os.MkdirTemp("", "untrusted-steps-client-")
+	own, err := scratch.Make("", scratch.Client)
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
+	defer own.Remove()
+	dir := own.Path
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return "", err

@@ -1,0 +1,148 @@
+// Package scratch makes folders for temporary files that nobody forgets: each is
+// locked by the process that made it, and a process that is killed lets go of its
+// locks. What it left, the next one finds by that and removes.
+//
+// A folder for temporary files is one that all may write. So a name alone is never
+// enough: what is removed is a folder, ours, closed to everybody else, not held by
+// anybody, and not made just now.
+package scratch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kind is what a folder is for; it is in its name.
+type Kind string
+
+// All kinds there are. A name with none of them is not ours.
+const (
+	Kern   Kind = "kern"   // what one box of engine kern is made of
+	Probe  Kind = "probe"  // what a probe box is shown
+	Client Kind = "client" // what a package client is asked in
+	Wheel  Kind = "wheel"  // what kern comes in
+	Doctor Kind = "doctor" // what doctor tries things in
+)
+
+var kinds = []Kind{Kern, Probe, Client, Wheel, Doctor}
+
+// prefix begins all names. It is short: sockets are made in such folders, and the
+// address of one holds 107 bytes.
+const prefix = "us-"
+
+const (
+	// age keeps a sweep away from a folder that is being made and not yet locked.
+	age = time.Minute
+	// most bounds how much one sweep takes upon itself.
+	most = 256
+)
+
+// Folder is one folder. Remove takes it away.
+type Folder struct {
+	Path string
+	lock *os.File
+}
+
+// Make makes a folder in temp, which may be empty for os.TempDir. Nobody but its
+// owner can look inside.
+func Make(temp string, kind Kind) (*Folder, error) {
+	if !slices.Contains(kinds, kind) {
+		return nil, fmt.Errorf("scratch: bug: no kind is called %q", kind)
+	}
+	dir, err := os.MkdirTemp(temp, prefix+string(kind)+"-")
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{Path: dir}
+	if f.lock, err = lock(dir); err != nil {
+		return nil, errors.Join(err, f.Remove())
+	}
+	return f, nil
+}
+
+// Remove takes the folder away, with all that is in it. A folder in it may have
+// no permissions at all, as an overlay's work folder has, which stops anybody but
+// root.
+func (f *Folder) Remove() error {
+	if f.lock != nil {
+		defer f.lock.Close()
+	}
+	err := os.RemoveAll(f.Path)
+	if err == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(f.Path, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && err != nil {
+			return os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(f.Path)
+}
+
+// Sweep removes the folders in temp whose process is gone. What cannot be removed
+// is left for another time.
+func Sweep(temp string, now time.Time) {
+	if temp == "" {
+		temp = os.TempDir()
+	}
+	list, err := os.ReadDir(temp)
+	if err != nil {
+		return
+	}
+	swept := 0
+	for _, e := range list {
+		if swept == most {
+			return
+		}
+		dir := filepath.Join(temp, e.Name())
+		if !named(e.Name()) || !e.IsDir() || !ours(dir, now) {
+			continue
+		}
+		l, err := lock(dir)
+		if err != nil {
+			continue
+		}
+		_ = (&Folder{dir, l}).Remove()
+		swept++
+	}
+}
+
+// named says whether a name is one that Make gives: of a kind, and a number.
+func named(name string) bool {
+	rest, ok := strings.CutPrefix(name, prefix)
+	kind, number, found := strings.Cut(rest, "-")
+	return ok && found && slices.Contains(kinds, Kind(kind)) && number != "" && strings.Trim(number, "0123456789") == ""
+}
+
+func ours(dir string, now time.Time) bool {
+	st, err := os.Lstat(dir)
+	if err != nil || !st.IsDir() || now.Sub(st.ModTime()) < age {
+		return false
+	}
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	return ok && int(sys.Uid) == os.Geteuid() && st.Mode().Perm() == 0o700
+}
+
+// lock marks a folder as in use, and never what a link points to. It goes with
+// the process, however that ends.
+func lock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
+	}
+	return f, nil
+}
