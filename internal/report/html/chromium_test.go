@@ -218,6 +218,7 @@ func TestInABrowserByKeyboard(t *testing.T) {
 	b.open(url + "#step-1-diff")
 	b.want(`document.querySelector('#step-1 button[aria-pressed=true]').textContent`, `"diff"`)
 	b.want(`document.querySelectorAll('#step-1 .line.about').length`, 2)
+	b.want(`document.querySelector('#step-1 summary').getBoundingClientRect().top >= 0`, true) // whose diff it is
 	b.open(url)
 	b.want(`document.querySelector('#step-1 button[aria-pressed=true]').textContent`, `"stdout"`)
 	b.eval(`document.querySelector('.steps a[href="#step-1-diff"]').click()`)
