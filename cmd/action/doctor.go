@@ -130,7 +130,8 @@ func (a *app) box(ctx context.Context, o *options, c candidate) (by string, err 
 	if err := r.probe(ctx, e, mgr, tree); err != nil {
 		return "", err
 	}
-	if _, err := r.prove(ctx, e, mgr); err != nil {
+	// What an earlier run saw is no answer to what is so now.
+	if _, err := r.proveNow(ctx, e, mgr); err != nil {
 		return "", err
 	}
 	info := e.Info()

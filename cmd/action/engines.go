@@ -210,6 +210,9 @@ func (r *run) fixesFor(ctx context.Context, err error) []string {
 	if errors.Is(err, errNoTemp) {
 		return []string{"# name a folder that can be written for temporary files, such as", "export TMPDIR=/tmp"}
 	}
+	if errors.Is(err, errMissed) {
+		return []string{"untrusted-steps doctor   # tries everything, and says what helps"}
+	}
 	if !native.Restricted(err) {
 		return nil
 	}

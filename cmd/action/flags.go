@@ -306,6 +306,10 @@ func (v *verb) take(o *options, t argument) error {
 		return v.misuse("--%s: not built yet", f.name)
 	case !t.hasValue:
 		return v.misuse("--%s needs a value: --%s %s", f.name, f.name, f.arg)
+	case f.arg != "" && t.value == "":
+		// A variable of a script that is not set, as a rule. A policy or a list of steps
+		// that is silently none would open the gate.
+		return v.misuse("--%s has an empty value; leave the flag out if that is meant", f.name)
 	case f.kind == aWord && !slices.Contains(f.words(), t.value):
 		return v.misuse("--%s %s: %s", f.name, t.value, notAmong(t.value, f.words()))
 	}

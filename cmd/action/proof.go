@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
@@ -21,26 +23,48 @@ var errMissed = errors.New("this host does not hold what a box relies on")
 // prove shows every control at work with an engine, or finds that it did so since
 // this machine was started and as it is set up now.
 func (r *run) prove(ctx context.Context, e box.Engine, mgr *limits.Manager) ([]steps.Proof, error) {
-	program, err := os.Executable()
-	if err == nil {
-		program, err = filepath.EvalSymlinks(program)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find this program, which runs in the probe boxes: %w", err)
-	}
-	info := e.Info()
-	cfg := host.Config{Engine: info.Name, Version: info.Version, Digest: info.Digest}
-	if mgr != nil {
-		cfg.Groups = mgr.Where()
-	}
 	cache := host.Cache{Dir: proofDir(r.app.getenv, r.opt.workspace)}
-	cfg, cerr := cfg.Here(program)
-	if cerr != nil {
+	cfg, err := r.proofConfig(e, mgr)
+	if err != nil {
 		cache.Dir = "" // what cannot be told apart is not remembered
 	}
 	if known := cache.Load(cfg); known != nil {
 		r.proved(known, ", earlier in this boot")
 		return toSteps(known, "; seen earlier in this boot"), nil
+	}
+	list, err := r.proveNow(ctx, e, mgr)
+	if err != nil {
+		return toSteps(list, ""), err
+	}
+	if err := cache.Save(cfg, list); err != nil {
+		r.log.Say(fmt.Sprintf("what was proved will be proved again in the next run: %v", err))
+	}
+	return toSteps(list, ""), nil
+}
+
+// proofConfig is what a proof with an engine holds for.
+func (r *run) proofConfig(e box.Engine, mgr *limits.Manager) (host.Config, error) {
+	info, view := e.Info(), r.view("box", false)
+	cfg := host.Config{Engine: info.Name, Version: info.Version, Digest: info.Digest, Temp: os.TempDir()}
+	if mgr != nil {
+		cfg.Groups = mgr.Where()
+	}
+	cfg.View = append(cfg.View, view.Binds...)
+	for _, at := range slices.Sorted(maps.Keys(view.Links)) {
+		cfg.View = append(cfg.View, at+" -> "+view.Links[at])
+	}
+	program, err := ownProgram()
+	if err != nil {
+		return cfg, err
+	}
+	return cfg.Here(program)
+}
+
+// proveNow shows every control at work, whatever is remembered.
+func (r *run) proveNow(ctx context.Context, e box.Engine, mgr *limits.Manager) ([]host.Proof, error) {
+	program, err := ownProgram()
+	if err != nil {
+		return nil, err
 	}
 	began := time.Now()
 	list, err := host.Prove(ctx, host.ProofOptions{Engine: e, Limits: mgr, Program: program})
@@ -49,12 +73,20 @@ func (r *run) prove(ctx context.Context, e box.Engine, mgr *limits.Manager) ([]s
 	}
 	r.proved(list, fmt.Sprintf(", in %d ms", time.Since(began).Milliseconds()))
 	if missed := host.Missed(list, mgr != nil); missed != "" {
-		return toSteps(list, ""), fmt.Errorf("%w: %s", errMissed, missed)
+		return list, fmt.Errorf("%w: %s", errMissed, missed)
 	}
-	if err := cache.Save(cfg, list); err != nil {
-		r.log.Say(fmt.Sprintf("what was proved will be proved again in the next run: %v", err))
+	return list, nil
+}
+
+func ownProgram() (string, error) {
+	program, err := os.Executable()
+	if err == nil {
+		program, err = filepath.EvalSymlinks(program)
 	}
-	return toSteps(list, ""), nil
+	if err != nil {
+		return "", fmt.Errorf("find this program, which runs in the probe boxes: %w", err)
+	}
+	return program, nil
 }
 
 // proved says in a line how much was seen; the report and the summary have each.
@@ -79,15 +111,16 @@ func toSteps(list []host.Proof, also string) (out []steps.Proof) {
 // no box is ever shown. There is no such place if steps work in a folder above it:
 // what they change there is committed.
 func proofDir(getenv func(string) string, workspace string) string {
-	base := getenv("XDG_STATE_HOME")
-	// A home that is not there is not made: it is no place of anybody's.
-	if home := getenv("HOME"); !filepath.IsAbs(base) && filepath.IsAbs(home) && home != "/" && realPath(home) != "" {
-		base = filepath.Join(home, ".local", "state")
-	}
-	if !filepath.IsAbs(base) {
+	bases := stateBases(getenv)
+	if len(bases) == 0 {
 		return ""
 	}
-	dir := filepath.Join(base, toolName, "proofs")
+	base := bases[0]
+	// A home that is not there is not made: it is no place of anybody's.
+	if home := getenv("HOME"); within(base, home) && realPath(home) == "" {
+		return ""
+	}
+	dir := filepath.Join(base, "proofs")
 	for at := dir; ; at = filepath.Dir(at) {
 		if real := realPath(at); real != "" {
 			if within(real, workspace) {

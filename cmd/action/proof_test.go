@@ -63,6 +63,17 @@ func TestAMissRefusesTheRun(t *testing.T) {
 		return open{e}, e.Close, nil
 	}, nil}}
 	dir := boxtest.OpenDir(t)
+	t.Run("doctor", func(t *testing.T) {
+		ws := filepath.Join(dir, "place", "ws")
+		if err := os.MkdirAll(ws, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr strings.Builder
+		a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
+		if code := a.main([]string{"doctor", "--engine", "native", "--workspace", ws}); code != exitRefused || !strings.Contains(stdout.String(), "host_loopback") {
+			t.Errorf("doctor ends with %d, want %d\n%s%s", code, exitRefused, stdout.String(), stderr.String())
+		}
+	})
 	file := filepath.Join(dir, "f.yml")
 	if err := os.WriteFile(file, []byte("steps: [{run: touch ran}]\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -78,7 +89,7 @@ func TestAMissRefusesTheRun(t *testing.T) {
 			if code := a.main([]string{"run", "--engine", engine, "--workspace", ws, "--out", out, file}); code != exitRefused {
 				t.Errorf("exit status %d, want %d\n%s%s", code, exitRefused, stdout.String(), stderr.String())
 			}
-			for _, want := range []string{"refused, nothing ran", "host_loopback", "raw_address"} {
+			for _, want := range []string{"refused, nothing ran", "host_loopback", "raw_address", "  try: untrusted-steps doctor"} {
 				if !strings.Contains(stderr.String(), want) {
 					t.Errorf("stderr lacks %q: %s", want, stderr.String())
 				}

@@ -345,12 +345,20 @@ func (r *run) closeTree(ctx context.Context, t *steps.Tree) {
 // mounted, and what is written here is believed.
 func stateDirs(getenv func(string) string, workspace string) (dirs []string) {
 	sum := sha256.Sum256([]byte(workspace))
-	name := hex.EncodeToString(sum[:8])
+	for _, base := range stateBases(getenv) {
+		dirs = append(dirs, filepath.Join(base, hex.EncodeToString(sum[:8])))
+	}
+	return dirs
+}
+
+// stateBases are where state of the caller's own may be kept, the best first. No
+// box is ever shown one; steps.Guard knows the same places.
+func stateBases(getenv func(string) string) (dirs []string) {
 	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
-		dirs = append(dirs, filepath.Join(d, toolName, name))
+		dirs = append(dirs, filepath.Join(d, toolName))
 	}
 	if d := getenv("HOME"); filepath.IsAbs(d) && d != "/" {
-		dirs = append(dirs, filepath.Join(d, ".local", "state", toolName, name))
+		dirs = append(dirs, filepath.Join(d, ".local", "state", toolName))
 	}
 	return dirs
 }

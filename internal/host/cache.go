@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,12 @@ type Config struct {
 	GID     int      `json:"gid"`
 	Groups  []string `json:"groups"` // where control groups are made; none for no caps
 	Spaces  []string `json:"spaces"` // the namespaces we are in: a container's, or the host's
+	// Temp is the folder for temporary files, which no box may see, and View what of
+	// the host boxes are shown.
+	Temp string   `json:"temp"`
+	View []string `json:"view"`
+	// Limits are this process's own: filter, no-new-privileges, resource limits.
+	Limits []string `json:"limits"`
 	// Knobs are settings that can be changed while the machine runs and that decide
 	// what a namespace may do.
 	Knobs []string `json:"knobs"`
@@ -79,6 +86,19 @@ func (c Config) Here(program string) (Config, error) {
 			return c, fmt.Errorf("read which namespaces these are: %w", err)
 		}
 		c.Spaces = append(c.Spaces, at)
+	}
+	c.Limits = nil
+	for _, name := range []string{"/proc/self/status", "/proc/self/limits"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return c, fmt.Errorf("read what this process may do: %w", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			field, _, _ := strings.Cut(line, ":")
+			if name == "/proc/self/limits" || slices.Contains([]string{"CapEff", "CapBnd", "NoNewPrivs", "Seccomp", "Seccomp_filters", "Groups"}, field) {
+				c.Limits = append(c.Limits, strings.Join(strings.Fields(line), " "))
+			}
+		}
 	}
 	c.Knobs = nil
 	for _, k := range knobs {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -47,6 +48,9 @@ func TestAProofIsRememberedForItsConfiguration(t *testing.T) {
 		"gid":     func(c *Config) { c.GID++ },
 		"groups":  func(c *Config) { c.Groups = nil },
 		"spaces":  func(c *Config) { c.Spaces = append([]string{"x"}, c.Spaces[1:]...) },
+		"temp":    func(c *Config) { c.Temp = "/other" },
+		"view":    func(c *Config) { c.View = []string{"/usr"} },
+		"limits":  func(c *Config) { c.Limits = append([]string{"Seccomp: 2"}, c.Limits[1:]...) },
 		"knobs":   func(c *Config) { c.Knobs = append([]string{"1"}, c.Knobs[1:]...) },
 	} {
 		other := cfg
@@ -77,6 +81,13 @@ func TestOnlyAWholeProofOfOursIsBelieved(t *testing.T) {
 			must(t, os.Rename(dir, dir+"2"))
 			must(t, os.Symlink(dir+"2", dir))
 		},
+		"nothing of a proof": func(t *testing.T, _, file string) { rewrite(t, file, cfg, nil) },
+		"part of a proof":    func(t *testing.T, _, file string) { rewrite(t, file, cfg, whole()[1:]) },
+		"a proof of a miss": func(t *testing.T, _, file string) {
+			list := whole()
+			list[2].OK = false
+			rewrite(t, file, cfg, list)
+		},
 		"of another configuration": func(t *testing.T, dir, file string) {
 			other := cfg
 			other.Engine = "kern"
@@ -106,6 +117,13 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func rewrite(t *testing.T, file string, cfg Config, list []Proof) {
+	t.Helper()
+	text, err := json.Marshal(remembered{cfg, list})
+	must(t, err)
+	must(t, os.WriteFile(file, text, 0o600))
 }
 
 func chown(t *testing.T, path string) {

@@ -203,7 +203,8 @@ func first(why ...string) string {
 func rawAddress(r result) Proof {
 	s := r.seen
 	why := first(
-		unreachable(s.Dials, rawIPv4+":443"), unreachable(s.Dials, "["+rawIPv6+"]:443"), unreachable(s.Packets, rawIPv4+":53"),
+		unreachable(s.Dials, rawIPv4+":443"), unreachable(s.Dials, "["+rawIPv6+"]:443"),
+		unreachable(s.Packets, rawIPv4+":53"), unreachable(s.Packets, "["+rawIPv6+"]:53"),
 		turnedAway(r, rawIPv4+":443", rawIPv4, egress.ReasonIPLiteral), turnedAway(r, "["+rawIPv6+"]:443", "["+rawIPv6+"]", egress.ReasonIPLiteral),
 	)
 	if why == "" && !slices.Equal(s.Interfaces, []string{"lo"}) {
@@ -214,12 +215,16 @@ func rawAddress(r result) Proof {
 
 func metadataAddress(r result) Proof {
 	why := first(
-		unreachable(r.seen.Dials, metadata4+":80"), unreachable(r.seen.Dials, "["+metadata6+"]:80"), unreachable(r.seen.Packets, metadata4+":53"),
+		unreachable(r.seen.Dials, metadata4+":80"), unreachable(r.seen.Dials, "["+metadata6+"]:80"), unreachable(r.seen.Packets, metadata4+":53"), unreachable(r.seen.Packets, "["+metadata6+"]:53"),
 		turnedAway(r, metadata4+":80", metadata4, egress.ReasonMetadata), turnedAway(r, "["+metadata6+"]:80", "["+metadata6+"]", egress.ReasonMetadata),
 		turnedAway(r, metadataName+":80", metadataName, egress.ReasonMetadata),
 	)
 	return Proof{Control: MetadataAddress, OK: why == "", How: first(why, metadata4+" and "+metadata6+": no way, and the proxy refuses them, also for an allowed name that leads there")}
 }
+
+// ownCalls is how often we call a listener ourselves: before the boxes, so that it
+// is known that it can be reached, and after, so that all others are counted.
+const ownCalls = 2
 
 func hostLoopback(f facts, r result) Proof {
 	p := Proof{Control: HostLoopback}
@@ -229,7 +234,7 @@ func hostLoopback(f facts, r result) Proof {
 		case f.reached[i] != nil:
 			p.How = fmt.Sprintf("%s could not be reached from the host either: %v", what, f.reached[i])
 			return p
-		case f.calls[i] != 1: // our own
+		case f.calls[i] != ownCalls:
 			p.How = fmt.Sprintf("%s was called from a box", what)
 			return p
 		}
@@ -351,7 +356,7 @@ func hostFiles(f facts, s *inside.Seen) Proof {
 		return p
 	}
 	for _, path := range f.files {
-		if t, ok := find(s.Files, path); !ok || t.Err != "ENOENT" && t.Err != "EACCES" {
+		if t, ok := find(s.Files, path); !ok || t.Err != "ENOENT" {
 			p.How = path + ": " + answer(t)
 			return p
 		}

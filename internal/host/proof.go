@@ -101,6 +101,7 @@ func Prove(ctx context.Context, o ProofOptions) ([]Proof, error) {
 	if err := errors.Join(looked.err, grown.err); err != nil {
 		return nil, err
 	}
+	w.quiet()
 	return judge(w.facts(), looked, grown), nil
 }
 
@@ -155,7 +156,7 @@ func newOutside(temp string) (w *outside, err error) {
 	if w.canary, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return w, fmt.Errorf("listen for the canary: %w", err)
 	}
-	w.workers.Go(func() { serveCanary(w.canary, w.token) })
+	w.workers.Go(func() { serveCanary(w.canary, w.token, &w.workers) })
 	if w.loopback, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return w, fmt.Errorf("listen on loopback: %w", err)
 	}
@@ -172,6 +173,14 @@ func newOutside(temp string) (w *outside, err error) {
 
 func (w *outside) workspace() string { return filepath.Join(w.dir, "workspace") }
 
+// quiet waits until all who called are counted: connections are accepted in the
+// order in which they were made, so a last one of ours comes after every other.
+func (w *outside) quiet() {
+	for i, l := range []net.Listener{w.loopback, w.abstract} {
+		w.reached[i] = errors.Join(w.reached[i], call(l.Addr()))
+	}
+}
+
 func (w *outside) close() {
 	for _, l := range []net.Listener{w.canary, w.loopback, w.abstract} {
 		if l != nil {
@@ -184,8 +193,7 @@ func (w *outside) close() {
 	}
 }
 
-// count accepts and closes. Listeners are closed only when all boxes are gone,
-// and a connection that was made is accepted before.
+// count accepts and closes.
 func count(l net.Listener, n *atomic.Int64) {
 	for {
 		c, err := l.Accept()
@@ -214,19 +222,19 @@ func call(a net.Addr) error {
 }
 
 // serveCanary answers every request with the token.
-func serveCanary(l net.Listener, token string) {
+func serveCanary(l net.Listener, token string, workers *sync.WaitGroup) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		go func() {
+		workers.Go(func() {
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 			if _, err := c.Read(make([]byte, 4096)); err == nil {
 				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(token), token)
 			}
-		}()
+		})
 	}
 }
 
@@ -254,7 +262,7 @@ func (w *outside) ask() inside.Ask {
 		Dial: []string{
 			rawIPv4 + ":443", "[" + rawIPv6 + "]:443", metadata4 + ":80", "[" + metadata6 + "]:80", "127.0.0.1:" + port, "[::1]:" + port,
 		},
-		Packets:  []string{rawIPv4 + ":53", metadata4 + ":53"},
+		Packets:  []string{rawIPv4 + ":53", "[" + rawIPv6 + "]:53", metadata4 + ":53", "[" + metadata6 + "]:53"},
 		Names:    []string{deniedName},
 		Abstract: w.name, Files: []string{w.file, w.dir},
 		Forks: lookPids + 8, Escape: true,

@@ -158,14 +158,18 @@ func lookup(name string) Tried {
 	if err != nil {
 		return tried(name, err)
 	}
+	last := Tried{What: name, Err: "no name server"}
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
 		if len(f) < 2 || f[0] != "nameserver" {
 			continue
 		}
-		return ask(net.JoinHostPort(f[1], "53"), name)
+		// One that cannot be reached says nothing of the next.
+		if last = ask(net.JoinHostPort(f[1], "53"), name); last.Err == "" || last.Err == "timeout" {
+			return last
+		}
 	}
-	return Tried{What: name, Err: "no name server"}
+	return last
 }
 
 func ask(server, name string) Tried {
