@@ -58,12 +58,12 @@ var mayImport = map[string]string{
 	// What a pull request is told of a run.
 	"internal/gha/checks": "gha report steps",
 	// What the host can enforce, and what is added for one run.
-	"internal/host":       "boxinit gha idmap limits overlay seccomp",
-	"cmd/action":          "box boxinit egress gha gha/checks host idmap kern limits native registry report rootfs shard steps workspace workspace/archive workspace/scrub",
-	"internal/shard":      "box gha steps",
-	"test/egress":         "",
-	"test/workspace":      "",
-	"internal/bench":      "",
+	"internal/host":  "boxinit gha idmap limits overlay seccomp",
+	"cmd/action":     "box boxinit egress gha gha/checks host idmap kern limits native registry report rootfs shard steps workspace workspace/archive workspace/scrub",
+	"internal/shard": "box gha steps",
+	"test/egress":    "",
+	"test/workspace": "",
+	"internal/bench": "",
 	// For tests. The probe runs in boxes and must need nothing.
 	"internal/boxtest":              "box boxinit boxtest/need boxtest/probe egress idmap limits rootfs seccomp workspace",
 	"internal/boxtest/need":         "",

@@ -1,5 +1,10 @@
-// Package host finds out what this machine can enforce: what keeps boxes from
-// being built here, and which command mends it.
+// Package host finds out what this machine can enforce, and adds the little
+// that is missing.
+//
+// It owns two questions. What keeps boxes from being built here, and which
+// command mends it: Examine. What is to be added for one run, so that nobody
+// needs to mend it by hand: Plan, and Preparer, which carries it out and takes it
+// away again. It never runs a step, an engine or itself as root.
 //
 // Each check does the thing that a box will need, in a process of its own where
 // it takes one: a namespace that was made says nothing about what may be done in

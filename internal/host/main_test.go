@@ -14,6 +14,10 @@ func TestMain(m *testing.M) {
 		Try(os.Args)
 	case len(os.Args) == 4 && os.Args[1] == stageArg:
 		stage(os.Args[2], os.Args[3])
+	case len(os.Args) == 4 && os.Args[1] == accountArg && os.Args[2] == "":
+		accountServe()
+	case len(os.Args) == 4 && os.Args[1] == accountArg:
+		accountMain(os.Args[2])
 	}
 	boxtest.Become(os.Args)
 	os.Exit(m.Run())
