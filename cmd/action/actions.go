@@ -10,6 +10,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha/checks"
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
@@ -28,13 +29,16 @@ func (a *app) runInputs(o *options) int {
 	}
 	*o = options{
 		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1, token: in.Token,
-		policy: in.Policy, allowEvents: in.AllowEvents,
+		policy: in.Policy, allowEvents: in.AllowEvents, hostSetup: in.HostSetup,
 	}
 	if in.File == "-" {
 		return a.wrong("inputs: file: an action has no standard input to read")
 	}
 	if o.engine == "" {
 		o.engine = "auto"
+	}
+	if o.hostSetup == "" {
+		o.hostSetup = string(host.SetupAuto)
 	}
 	if o.workspace == "" {
 		o.workspace = a.getenv("GITHUB_WORKSPACE")

@@ -38,6 +38,8 @@ type options struct {
 	shard       string        // i/n
 	durations   string        // a report.json
 	part        steps.Part
+	hostSetup   string // off, auto or sysctl; "" is off
+	stdin       []byte // what was read from there, for when this program is started again
 }
 
 // flags reads the flags of a verb and its one file. They may stand before and
@@ -92,9 +94,7 @@ func runFlags(fs *flag.FlagSet, o *options) {
 	fs.BoolVar(&o.onlyReport, "only-report", false, "")
 	fs.StringVar(&o.kernSHA256, "kern-sha256", "", "")
 	fs.StringVar(&o.allowEvents, "allow-events", "", "")
-	for _, name := range []string{"host-setup"} {
-		fs.Func(name, "", func(string) error { return errors.New("not built yet") })
-	}
+	fs.StringVar(&o.hostSetup, "host-setup", "off", "")
 }
 
 // workspace finds the folder to work in, and refuses one that is no workspace.

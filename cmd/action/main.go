@@ -69,6 +69,7 @@ func verbs() []verb {
 		{"snapshot", "FILE.tar.gz", "pack the workspace, without what is secret in it", (*app).snapshot},
 		{"restore", "FILE.tar.gz", "put a snapshot back; one with links or paths that leave is refused", (*app).restore},
 		{"doctor", "[flags]", "say what this machine can enforce, and what to type where it cannot", (*app).doctor},
+		{"prepare", "[--undo]", "add to this host what boxes need and it lacks, or take it away again", (*app).prepare},
 		{"kern", "install|path", "fetch and verify the kern binary, or say which one is used", (*app).kern},
 		{"version", "", "print the version", (*app).version},
 		{"help", "", "print this", (*app).help},
@@ -166,6 +167,8 @@ Flags of run and plan (they may stand after FILE; --workspace also of snapshot a
   --json              report on stdout, log on stderr (plan: the plan as JSON)
   --kern-sha256 HEX   accept the kern binary of that sum; the report says so
   --allow-events E,.. run for pull_request_target, workflow_run or issue_comment all the same
+  --host-setup WORD   off adds nothing to this host; auto adds the least that is missing and takes it away at
+                      the end; sysctl lets all programs use user namespaces where AppArmor forbids it (default: off)
 
 Flags of merge, whose REPORTs are report.json files or the folders they are in:
   --out DIR           where the report goes
@@ -178,10 +181,15 @@ Flags of doctor:
   --workspace DIR     the workspace whose disk is looked at (default: the current one)
   --kern-sha256 HEX   accept the kern binary of that sum
 
+Flags of prepare:
+  --undo              take away what was added for this account
+  --dry-run           print the commands, and run none
+  --host-setup WORD   auto or sysctl, as for run (default: auto)
+
 Exit status of run and merge:
   0 no step closes the gate     1 a step failed or was skipped    2 the file or the flags are wrong
   3 this host cannot enforce it 4 no verdict for some step        130 cancelled
-doctor ends with 0 if a full box ran, and with 3 if none did.
+doctor ends with 0 if a full box ran, and with 3 if none did; prepare with 3 if something is still missing.
 report ends with 0 whatever the verdict was, and with 2 for a file that is no report.json.
 `)
 }
