@@ -49,23 +49,7 @@ if [ -z "${KERN_BIN:-}${UNTRUSTED_STEPS_MERGE:-}" ] && { [ "$engine" = kern ] ||
   fi
 fi
 
-# A job's own control group is not delegated. Where the account has a user
-# manager, a scope of it is, and caps can be enforced in there.
-wrap=()
-uid=$(id -u)
-run_dir=${XDG_RUNTIME_DIR:-/run/user/$uid}
-if [ "$uid" != 0 ] && [ -S "$run_dir/systemd/private" ] && command -v systemd-run >/dev/null; then
-  scope=(systemd-run --user --scope --quiet -p Delegate=yes --)
-  # A manager that makes no scope would end the job with a status of its own.
-  # Without one the program says itself what cannot be enforced, and why.
-  if XDG_RUNTIME_DIR=$run_dir "${scope[@]}" true >&2; then
-    export XDG_RUNTIME_DIR=$run_dir
-    wrap=("${scope[@]}")
-  else
-    echo "untrusted-steps: the user's systemd makes no scope; going on without one" >&2
-  fi
-fi
 if [ -n "${UNTRUSTED_STEPS_TOKEN:-}" ]; then
   export UNTRUSTED_STEPS_TOKEN
 fi
-exec "${wrap[@]}" "$bin"
+exec "$bin"

@@ -3,14 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
@@ -29,7 +27,6 @@ exit 41
 type script struct {
 	env   []string
 	empty bool // no binary in the tree
-	cred  *syscall.Credential
 	// path are commands on PATH besides the shell's own tools, name to text.
 	path map[string]string
 }
@@ -54,8 +51,8 @@ func (s script) run(t *testing.T) (code, pid int, out string) {
 	for name, text := range s.path {
 		write(filepath.Join("path", name), text)
 	}
-	// Only what the script needs: no go, no systemd-run of this machine.
-	for _, name := range []string{"bash", "sh", "uname", "id", "mktemp", "chmod", "true"} {
+	// Only what the script needs: no go of this machine.
+	for _, name := range []string{"bash", "sh", "uname", "mktemp", "chmod"} {
 		real, err := exec.LookPath(name)
 		if err == nil {
 			err = errors.Join(os.MkdirAll(filepath.Join(dir, "tools"), 0o755), os.Symlink(real, filepath.Join(dir, "tools", name)))
@@ -69,9 +66,6 @@ func (s script) run(t *testing.T) (code, pid int, out string) {
 	cmd.Env = append([]string{
 		"PATH=" + filepath.Join(dir, "path") + ":" + filepath.Join(dir, "tools"), "UNTRUSTED_STEPS_ACTION=" + dir, "TMPDIR=" + dir,
 	}, s.env...)
-	if s.cred != nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.cred}
-	}
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b
 	err = cmd.Run()
@@ -144,43 +138,5 @@ func TestActionScript(t *testing.T) {
 				t.Log(out)
 			}
 		})
-	}
-}
-
-// TestActionScriptTakesAScope: an account with a user manager runs the program
-// in a scope of it, where caps can be enforced. Root does not need one.
-func TestActionScriptTakesAScope(t *testing.T) {
-	boxtest.Need(t, "root") // to be two accounts
-	run := boxtest.OpenDir(t)
-	if err := os.MkdirAll(filepath.Join(run, "systemd"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(run, "systemd/private"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	with := script{
-		env:  []string{"UNTRUSTED_STEPS_ENGINE=native", "XDG_RUNTIME_DIR=" + run},
-		path: map[string]string{"systemd-run": "#!/bin/sh\necho \"scope: $XDG_RUNTIME_DIR $*\"\nwhile [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\"\n"},
-	}
-	want := "scope: " + run + " --user --scope --quiet -p Delegate=yes -- /"
-	if code, _, out := with.run(t); code != 41 || strings.Contains(out, "scope:") {
-		t.Errorf("as root: exit status %d\n%s", code, out)
-	}
-	with.cred = &syscall.Credential{Uid: 65534, Gid: 65534}
-	if code, _, out := with.run(t); code != 41 || !strings.Contains(out, want) || !strings.Contains(out, "called:  pid") {
-		t.Errorf("as a normal user: exit status %d, want %q\n%s", code, want, out)
-	}
-	with.env[1] = "XDG_RUNTIME_DIR=" + filepath.Join(run, "nothing")
-	if code, _, out := with.run(t); code != 41 || strings.Contains(out, "scope:") {
-		t.Errorf("without a user manager: exit status %d\n%s", code, out)
-	}
-	// A manager that answers and makes no scope: the program runs without one.
-	with.env[1] = "XDG_RUNTIME_DIR=" + run
-	with.path["systemd-run"] = "#!/bin/sh\necho Failed to start transient scope unit\nexit 1\n"
-	code, _, out := with.run(t)
-	if code != 41 || !strings.Contains(out, "called:  pid") || !strings.Contains(out, "transient scope") || !strings.Contains(out, "going on without one") {
-		t.Errorf("with a manager that makes no scope: exit status %d\n%s", code, out)
 	}
 }

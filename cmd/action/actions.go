@@ -10,6 +10,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha/checks"
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
@@ -25,7 +26,7 @@ func (a *app) runInputs(o *options) int {
 	in, err := gha.Env{Getenv: a.getenv, Out: a.stdout}.Inputs()
 	*o = options{
 		file: in.File, text: in.Steps, workspace: in.Workspace, out: in.Out, engine: in.Engine, jobs: 1, token: in.Token,
-		policy: in.Policy, allowEvents: in.AllowEvents,
+		policy: in.Policy, allowEvents: in.AllowEvents, hostSetup: in.HostSetup,
 	}
 	// Whatever is wrong, a workflow that asked to be told is told of it.
 	var wantErr error
@@ -44,6 +45,9 @@ func (a *app) runInputs(o *options) int {
 	}
 	if o.engine == "" {
 		o.engine = "auto"
+	}
+	if o.hostSetup == "" {
+		o.hostSetup = string(host.SetupAuto)
 	}
 	if o.workspace == "" {
 		o.workspace = a.getenv("GITHUB_WORKSPACE")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/host"
@@ -143,4 +146,132 @@ func (a *app) box(ctx context.Context, o *options, c candidate) (by string, err 
 		by += "; " + n
 	}
 	return by, nil
+}
+
+// prepare adds to this host what boxes need and it lacks, until it is undone:
+// for runs that may not do it themselves.
+func (a *app) prepare(args []string) int {
+	o, code, ok := a.parse("prepare", args)
+	if !ok {
+		return code
+	}
+	setup, err := host.ParseSetup(o.hostSetup)
+	switch {
+	case err != nil:
+		return a.misused(&o, "prepare: --host-setup: %v", err)
+	case setup == host.SetupOff:
+		return a.misused(&o, "prepare: --host-setup off adds nothing")
+	case o.undo && o.dry:
+		return a.misused(&o, "prepare: --undo and --dry-run: one of the two")
+	}
+	undo, dry := o.undo, o.dry
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	p := &host.Preparer{Setup: setup, Getenv: a.getenv, PID: os.Getppid(), Lasting: true, Say: a.sayHost}
+	if undo {
+		if err := p.Undo(ctx); err != nil {
+			fmt.Fprintf(a.stderr, "untrusted-steps: not all could be taken away: %s\n", gha.Inert(strings.ReplaceAll(err.Error(), "\n", "; ")))
+			return exitRefused
+		}
+		return exitPass
+	}
+	if os.Geteuid() == 0 && !dry {
+		a.sayHost("root needs nothing of this; run it as the account that runs steps, which sudo then helps")
+	}
+	if dry {
+		plan, err := p.Look(ctx)
+		if err != nil {
+			fmt.Fprintf(a.stderr, "untrusted-steps: %s\n", gha.Inert(err.Error()))
+			return exitRefused
+		}
+		return a.print(plan.Text())
+	}
+	done := p.Begin(ctx)
+	if !done.Complete {
+		return exitRefused
+	}
+	if len(done.Notes) == 0 {
+		a.sayHost("nothing is missing")
+	}
+	return exitPass
+}
+
+// sayHost tells what becomes of this host.
+func (a *app) sayHost(line string) {
+	fmt.Fprintf(a.stderr, "untrusted-steps: host setup: %s\n", gha.Inert(line))
+}
+
+// hostSetup adds to this host what a run needs and lacks, as far as it was asked
+// to, and says so in the report. It may start this program again in its own place
+// and then does not return. The steps file is looked at first: a host is not
+// changed for one that is wrong.
+func (a *app) hostSetup(o *options) (undo func(), code int, ok bool) {
+	undo = func() {}
+	if o.hostSetup == "" {
+		o.hostSetup = string(host.SetupOff)
+	}
+	setup, err := host.ParseSetup(o.hostSetup)
+	if err != nil {
+		return undo, a.misused(o, "--host-setup: %v", err), false
+	}
+	defer func() { _ = a.unsetenv(host.Marker) }() // for this program alone
+	if setup == host.SetupOff || !a.wouldRun(o) {
+		return undo, 0, true
+	}
+	p := &host.Preparer{Setup: setup, Getenv: a.getenv, Args: os.Args[1:], Say: a.sayHost, BeforeExec: func() error { return a.againFrom(o) }}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if notes := p.Begin(ctx).Notes; len(notes) > 0 {
+		o.warnings = append(o.warnings, "host setup: "+strings.Join(notes, "; "))
+	}
+	if ctx.Err() != nil {
+		p.End()
+		return undo, exitCancelled, false
+	}
+	return p.End, 0, true
+}
+
+// wouldRun says whether a steps file is right, and says nothing else: what is
+// wrong with it is said when it is read in earnest. What came from stdin can be
+// read once more.
+func (a *app) wouldRun(o *options) bool {
+	if o.file == "-" {
+		b, err := io.ReadAll(io.LimitReader(a.stdin, readAtMost))
+		if err != nil {
+			return false
+		}
+		a.stdin, o.stdin = bytes.NewReader(b), b
+		defer func() { a.stdin = bytes.NewReader(b) }()
+	}
+	quiet, copied := *a, *o
+	// Nor is any package client asked for its settings twice.
+	quiet.stdout, quiet.stderr, quiet.environ = io.Discard, io.Discard, nil
+	p, _, ok := quiet.load(&copied)
+	return ok && len(p.Steps) > 0
+}
+
+// againFrom makes what was read from stdin readable to the program that this one
+// becomes.
+func (a *app) againFrom(o *options) error {
+	if o.token != "" { // it was hidden from what we start, which is now ourselves
+		if err := os.Setenv(gha.TokenVariables[0], o.token); err != nil {
+			return err
+		}
+	}
+	if o.file != "-" {
+		return nil
+	}
+	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), "stdin")
+	defer f.Close()
+	if _, err := f.Write(o.stdin); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return unix.Dup3(fd, 0, 0)
 }

@@ -41,6 +41,9 @@ type options struct {
 	durations   string        // a report.json
 	merges      bool          // nothing runs: there is no workspace that steps write to
 	part        steps.Part
+	hostSetup   string // off, auto or sysctl; "" is off
+	undo, dry   bool   // of prepare
+	stdin       []byte // what was read from there, for when this program is started again
 }
 
 // workspace finds the folder to work in, and refuses one that is no workspace.

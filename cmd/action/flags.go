@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
@@ -105,8 +106,13 @@ var (
 			strings.Join(privileged, ", ") + ".",
 		set: text(func(o *options) *string { return &o.allowEvents }),
 	}
-	flagHostSetup = flagDef{name: "host-setup", arg: "auto|off", later: true}
-	flagFile      = flagDef{
+	flagHostSetup = flagDef{
+		name: "host-setup", arg: "WORD", kind: aWord, words: setupWords, def: string(host.SetupOff), also: []string{"prepare", "setup"},
+		does: "What may be added to this machine for the run. off adds nothing; auto adds the least that is missing, by the user's systemd or passwordless " +
+			"sudo, and takes it away at the end; sysctl lets all programs use user namespaces where AppArmor forbids it.",
+		set: text(func(o *options) *string { return &o.hostSetup }),
+	}
+	flagFile = flagDef{
 		name: "file", arg: "FILE", kind: aFile, without: "the shards are held to each other only",
 		does: "The steps file that all shards must be of. Without it a shard that is missing is known by the others' count.",
 		set:  text(func(o *options) *string { return &o.file }),
@@ -118,6 +124,10 @@ var (
 	}
 )
 
+func setupWords() []string {
+	return []string{string(host.SetupOff), string(host.SetupAuto), string(host.SetupSysctl)}
+}
+
 // planFlags are those of plan, and of run.
 var planFlags = []flagDef{
 	flagWorkspace, flagOut, flagEngine, flagJobs, flagPolicy, flagOnly, flagShard, flagDurations, flagOnlyReport, flagJSON,
@@ -127,6 +137,12 @@ var planFlags = []flagDef{
 // saying is the same flag with another explanation.
 func (f flagDef) saying(does string) flagDef {
 	f.does = does
+	return f
+}
+
+// or is the same flag with another default.
+func (f flagDef) or(def string) flagDef {
+	f.def = def
 	return f
 }
 

@@ -270,16 +270,15 @@ func variablesRead(t *testing.T, dirs ...string) map[string]string {
 func TestParse(t *testing.T) {
 	run := verbOf("run")
 	for line, want := range map[string]options{
-		"f.yml":                                 {file: "f.yml", engine: "auto", jobs: 1},
-		"-":                                     {file: "-", engine: "auto", jobs: 1},
-		"f.yml --engine native":                 {file: "f.yml", engine: "native", jobs: 1},
-		"--engine=kern -jobs 3 f.yml --json":    {file: "f.yml", engine: "kern", jobs: 3, json: true},
-		"--json=false --only-report=true f.yml": {file: "f.yml", engine: "auto", jobs: 1, onlyReport: true},
-		"--only a,b --only c f.yml":             {file: "f.yml", engine: "auto", jobs: 1, only: "c"},
-		"--out --json f.yml":                    {file: "f.yml", engine: "auto", jobs: 1, out: "--json"},
-		"--out= f.yml":                          {file: "f.yml", engine: "auto", jobs: 1},
-		"-- --json":                             {file: "--json", engine: "auto", jobs: 1},
-		"--json -- -x":                          {file: "-x", engine: "auto", jobs: 1, json: true},
+		"f.yml":                                 {file: "f.yml", engine: "auto", jobs: 1, hostSetup: "off"},
+		"-":                                     {file: "-", engine: "auto", jobs: 1, hostSetup: "off"},
+		"f.yml --engine native":                 {file: "f.yml", engine: "native", jobs: 1, hostSetup: "off"},
+		"--engine=kern -jobs 3 f.yml --json":    {file: "f.yml", engine: "kern", jobs: 3, hostSetup: "off", json: true},
+		"--json=false --only-report=true f.yml": {file: "f.yml", engine: "auto", jobs: 1, hostSetup: "off", onlyReport: true},
+		"--only a,b --only c f.yml":             {file: "f.yml", engine: "auto", jobs: 1, hostSetup: "off", only: "c"},
+		"--out --json f.yml":                    {file: "f.yml", engine: "auto", jobs: 1, hostSetup: "off", out: "--json"},
+		"-- --json":                             {file: "--json", engine: "auto", jobs: 1, hostSetup: "off"},
+		"--json -- -x":                          {file: "-x", engine: "auto", jobs: 1, hostSetup: "off", json: true},
 	} {
 		got, err := run.parse(strings.Fields(line))
 		want.verb, want.operands = "run", []string{want.file}
@@ -291,9 +290,6 @@ func TestParse(t *testing.T) {
 	}
 	if _, err := run.parse([]string{"f.yml", "--help"}); !errors.Is(err, errHelp) {
 		t.Errorf("--help: %v", err)
-	}
-	if _, err := run.parse([]string{"--host-setup", "auto", "f.yml"}); err == nil || err.Error() != "run: --host-setup: not built yet" {
-		t.Errorf("--host-setup: %v", err)
 	}
 }
 

@@ -45,6 +45,11 @@ func (a *app) runFile(o *options) int {
 	if code, ok := a.eventAllowed(o); !ok {
 		return code
 	}
+	undo, code, ok := a.hostSetup(o)
+	if !ok {
+		return code
+	}
+	defer undo()
 	p, code, ok := a.load(o)
 	if !ok {
 		return code

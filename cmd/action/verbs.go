@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 )
 
 // verb is one word of the command line, and all there is to say of it. What is
@@ -241,6 +243,22 @@ func verbs() []*verb {
 			files:    []entry{kernCache},
 			env:      []entry{kernEnv, cacheEnv, {"XDG_RUNTIME_DIR", "where the user's manager of services is asked for a control group"}, {"TMPDIR, HOME, USER", "looked at"}},
 			examples: []example{{"untrusted-steps doctor", "what is fine, and what to type where something is not"}, {"untrusted-steps doctor --json --engine native", "for a program, and one engine only"}},
+		},
+		{
+			name: "prepare", does: "add to this host what boxes need and it lacks", run: (*app).prepare, also: []string{"setup", "init"},
+			flags: []flagDef{
+				flagHostSetup.saying("auto adds the least that is missing; sysctl lets all programs use user namespaces where AppArmor forbids it.").or(string(host.SetupAuto)),
+				{name: "undo", does: "Take away what was added for this account.", set: yes(func(o *options) *bool { return &o.undo })},
+				{name: "dry-run", does: "Print the commands, and run none.", set: yes(func(o *options) *bool { return &o.dry })},
+			},
+			about: []string{
+				"For runs that may not do it themselves: run --host-setup auto does the same for one run, and undoes it. What is added is a control group that " +
+					"belongs to this account, and, where AppArmor restricts user namespaces, a profile for this program alone in a place that only root can write. " +
+					"Small fixed commands go through sudo -n; neither this program nor an engine is ever run as root.",
+			},
+			exits:    []exit{{exitPass, "nothing is missing any more"}, usageExit, {exitRefused, "something still is; what and why is on standard error"}, unwrittenExit},
+			env:      []entry{{"XDG_RUNTIME_DIR", "where the systemd user manager is asked for a control group"}},
+			examples: []example{{"untrusted-steps prepare --dry-run", "what would be typed"}, {"untrusted-steps prepare --undo", "take it all away again"}},
 		},
 		{
 			name: "kern", does: "fetch the kern binary, or say which one is used", run: (*app).kern,

@@ -54,6 +54,7 @@ var trials = []trial{
 	{"setid", tempAllows("nosuid", unix.ST_NOSUID)},
 	{"devices", tempAllows("nodev", unix.ST_NODEV)},
 	{"git", func() error { return runs(boxPath, "git", "--version") }},
+	{"sudo", func() error { return runs([]string{"/usr/bin"}, "sudo", "-n", "true") }},
 	{"npm", func() error { return runs(boxPath, "npm", "--version") }},
 	{"curl", func() error { return runs(boxPath, "curl", "--version") }},
 	{"cpu", shareCPU},

@@ -27,6 +27,7 @@ type Inputs struct {
 	Shard        string // i/n
 	Durations    string // a report.json
 	Merge        string // a folder of reports
+	HostSetup    string // how much may be added to the machine
 }
 
 // TokenVariables are where the token comes in. Whoever has read it removes them.
@@ -65,6 +66,7 @@ func (e Env) Inputs() (Inputs, error) {
 		Shard:        get("shard"),
 		Durations:    get("durations"),
 		Merge:        get("merge"),
+		HostSetup:    get("host-setup"),
 	}
 	// Not trimmed: the spaces before the first line of YAML are part of it.
 	for _, name := range []string{inputPrefix + "STEPS", "INPUT_STEPS"} {

@@ -13,7 +13,7 @@ func passwordlessSudo(ctx context.Context, x *examination) Finding {
 	}
 	if err := x.m.Sudo(ctx); err != nil {
 		return Finding{Status: OK, Found: fmt.Sprintf("sudo without a password does not work: %v", err),
-			Costs: "what a normal user may not change stays as it is"}
+			Costs: "what a normal user may not change, --host-setup cannot change"}
 	}
 	return Finding{Status: OK, Found: "sudo works without a password",
 		Costs: "code that runs on this machine outside of boxes may become root; in a box there is no sudo"}

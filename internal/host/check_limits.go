@@ -24,6 +24,12 @@ func controlGroups(ctx context.Context, x *examination) Finding {
 	if errors.As(err, &no) {
 		f.Found, f.Fix = no.Cause, no.Fix
 	}
+	if x.m.UID != 0 && x.byItself(ctx) {
+		f.Fix = append([]string{
+			"# let each run do it, and undo it at its end, by the user's systemd or else by sudo:",
+			"untrusted-steps run --host-setup auto FILE",
+		}, f.Fix...)
+	}
 	switch x.place {
 	case Slim:
 		f.Fix = x.place.outside()
@@ -43,6 +49,15 @@ func controlGroups(ctx context.Context, x *examination) Finding {
 		}, f.Fix...)
 	}
 	return f
+}
+
+// byItself says whether --host-setup could get control groups here.
+func (x *examination) byItself(ctx context.Context) bool {
+	if x.place.contained() {
+		return false
+	}
+	dir, _ := x.m.Manager()
+	return dir != "" || x.m.Sudo(ctx) == nil
 }
 
 // userManager looks for the one thing through which a normal user gets control

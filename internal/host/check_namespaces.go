@@ -103,15 +103,19 @@ func (x *examination) noNamespace(made Answer) Finding {
 // powerless finds words for a namespace in which nothing may be done.
 func (x *examination) powerless(inside Answer) Finding {
 	f := Finding{Status: Fail, Costs: noBox, Verify: verifyNamespaces}
-	op := inside.first()
-	denied := op != nil && (op.Errno == syscall.EPERM || op.Errno == syscall.EACCES)
+	op, denied := inside.first(), inside.denied()
 	switch {
 	case denied && x.restricted(inside):
 		f.Found = "a user namespace is made, and AppArmor denies every capability in it" + label(inside.Label)
+		f.Fix = []string{
+			"# for this program alone, and undone at its end; it takes sudo:",
+			"untrusted-steps run --host-setup auto FILE",
+			"# the same for all runs of this account, until untrusted-steps prepare --undo:",
+			"untrusted-steps prepare",
+		}
 		// The setting is Ubuntu's; elsewhere a profile of the machine does it.
-		f.Fix = []string{"# let the profile of this machine allow user namespaces to this program"}
-		if x.line(appArmorSetting) != "" {
-			f.Fix = []string{"# for everything on this machine, until it restarts:", fixAppArmor}
+		if x.bySetting(inside) {
+			f.Fix = append(f.Fix, "# or for everything on this machine, until it restarts:", fixAppArmor)
 		}
 	case denied && op.What == opProc:
 		f.Found = "a user namespace is made, and no proc file system can be mounted in it: parts of /proc are covered here, as containers do it"
@@ -128,14 +132,23 @@ func (x *examination) powerless(inside Answer) Finding {
 }
 
 // restricted says whether it is AppArmor that takes the capabilities away, by
-// the machine's setting or by the profile that it moved the process to.
+// the machine's setting or by the profile that it moved the process to. What a
+// container is confined by is another matter, which is lifted outside of it; the
+// setting of the machine holds in it too.
 func (x *examination) restricted(inside Answer) bool {
-	if x.place.contained() {
-		// What a container is confined by is lifted outside of it, and a setting of
-		// the machine holds in it too.
-		return x.line(appArmorSetting) == "1" && strings.HasPrefix(inside.Label, "unprivileged_userns")
+	if x.bySetting(inside) {
+		return true
 	}
-	return x.line(appArmorSetting) == "1" || inside.Label != "" && inside.Label != "unconfined"
+	return !x.place.contained() && inside.Label != "" && inside.Label != "unconfined"
+}
+
+// restrictedProfile is where Ubuntu's setting moves a process to that makes a user
+// namespace. The setting itself may be root's to read.
+const restrictedProfile = "unprivileged_userns"
+
+// bySetting says whether it is the setting.
+func (x *examination) bySetting(inside Answer) bool {
+	return strings.HasPrefix(inside.Label, restrictedProfile) || !x.place.contained() && x.line(appArmorSetting) == "1"
 }
 
 func label(name string) string {

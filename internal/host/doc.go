@@ -16,6 +16,10 @@
 // find the words for what was seen to fail. Whether steps can run here is never
 // concluded from checks: a full box has to have run.
 //
+// Plan says what is to be added for one run, so that nobody needs to mend it by
+// hand, and Preparer carries it out and takes it away again. It never runs a step,
+// an engine or itself as root.
+//
 //	r := host.Examine(ctx, host.Here(os.Getenv), host.Options{Workspace: dir, Engines: engines})
 //	r.WriteText(os.Stdout)
 package host

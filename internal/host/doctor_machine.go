@@ -49,6 +49,7 @@ const (
 	tryFilter  = "filter"  // install a filter that reports to a listener
 	tryMemory  = "memory"  // start a program that lies in memory
 	tryLimits  = "limits"  // make a capped control group
+	tryWhole   = "whole"   // inside, from a program that was started for that
 )
 
 // Answer is what a trial came to.
@@ -93,6 +94,12 @@ func (a Answer) first() *Op {
 		}
 	}
 	return nil
+}
+
+// denied says whether what failed was forbidden.
+func (a Answer) denied() bool {
+	op := a.first()
+	return op != nil && (op.Errno == syscall.EPERM || op.Errno == syscall.EACCES)
 }
 
 // why says what failed, in words.

@@ -148,7 +148,7 @@ var kinds = []struct {
 		"engine-native":   {"permission denied", ""},
 	}, fail: []string{"user-namespaces", "engine-native"}},
 	{name: "hosted 26.04, the same by another kernel", host: restrictedHost(hosted("7.0.0-1002-azure")), want: map[string][2]string{
-		"user-namespaces": {"AppArmor", fixAppArmor},
+		"user-namespaces": {"AppArmor", "untrusted-steps run --host-setup auto"},
 		"own-id-map":      {"", ""}, "overlay": {"", ""}, "docker-socket": {"", ""}, "engine-native": {"", ""},
 	}, fail: []string{"user-namespaces", "engine-native"}, no: "security-opt"},
 	{name: "ubuntu-slim", host: in(blocked(hosted("6.8.0-azure")), map[string]string{"XDG_RUNTIME_DIR": "/run/user/1001"}), want: map[string][2]string{
@@ -189,7 +189,7 @@ var kinds = []struct {
 		"control-groups": {"nothing of it is delegated to user 1001", "sudo loginctl enable-linger 1001"},
 		"user-manager":   {"this account has no user manager", "sudo loginctl enable-linger 1001"},
 		"engine-native":  {"delegated", ""},
-	}, fail: []string{"control-groups", "engine-native"}},
+	}, fail: []string{"control-groups", "engine-native"}, no: "--host-setup"},
 	{name: "a user manager that the environment does not name", host: in(hosted("6.8.0-generic"), map[string]string{"XDG_RUNTIME_DIR": ""}), want: map[string][2]string{
 		"user-manager":  {"XDG_RUNTIME_DIR does not name it", "export XDG_RUNTIME_DIR=/run/user/1001"},
 		"docker-socket": {"", ""},
@@ -202,7 +202,7 @@ var kinds = []struct {
 		h.boxes = h.limits
 		return h
 	}(), want: map[string][2]string{
-		"control-groups": {"nothing of it is delegated", "sudo mkdir -p /sys/fs/cgroup"},
+		"control-groups": {"nothing of it is delegated", "untrusted-steps run --host-setup auto FILE\nsudo mkdir -p /sys/fs/cgroup"},
 		"engine-native":  {"", ""},
 	}, fail: []string{"control-groups", "engine-native"}, no: "loginctl"},
 	{name: "no sudo is no fault", host: func() fake {

@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		kern.Launch()
 	case inside.IsChild(os.Args):
 		inside.Main(os.Args)
+	case len(os.Args) == 4 && os.Args[1] == accountArg && os.Args[2] == "":
+		accountServe()
+	case len(os.Args) == 4 && os.Args[1] == accountArg:
+		accountMain(os.Args[2])
 	}
 	boxtest.Become(os.Args)
 	os.Exit(m.Run())

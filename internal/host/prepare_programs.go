@@ -104,8 +104,7 @@ func trySudo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = perform(ctx, []string{sudo, "-n", nothing}, "")
-	return err
+	return perform(ctx, []string{sudo, "-n", "--", nothing}, "")
 }
 
 const (
@@ -114,20 +113,24 @@ const (
 	maxWords        = 4 << 10
 )
 
-// perform runs one program with an environment that nobody chose, and gives the
-// first of what it says. Its error is in words.
-func perform(ctx context.Context, argv []string, stdin string) (said string, err error) {
+// perform runs one program. Its error is in words.
+func perform(ctx context.Context, argv []string, stdin string) error {
+	_, err := run(ctx, argv, stdin)
+	return err
+}
+
+// run runs one program with an environment that nobody chose, and gives the
+// first of what it says on stdout.
+func run(ctx context.Context, argv []string, stdin string, env ...string) (said string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, performPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LC_ALL=C.UTF-8"}
+	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LC_ALL=C.UTF-8"}, env...)
 	cmd.Dir, cmd.Stdin, cmd.WaitDelay = "/", strings.NewReader(stdin), time.Second
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &limited{w: &out, left: maxWords}, &limited{w: &out, left: maxWords}
-	err = cmd.Run()
-	said = oneLine(out.String())
-	if err != nil && said != "" {
-		return said, fmt.Errorf("%w: %s", err, said)
+	var out, words strings.Builder
+	cmd.Stdout, cmd.Stderr = &limited{w: &out, left: maxAnswer}, &limited{w: &words, left: maxWords}
+	if err = cmd.Run(); err != nil && words.Len() > 0 {
+		err = fmt.Errorf("%w: %s", err, oneLine(words.String()))
 	}
-	return said, err
+	return out.String(), err
 }

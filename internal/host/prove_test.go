@@ -140,23 +140,23 @@ func TestAMissIsSeen(t *testing.T) {
 		},
 		"more processes than the cap": {
 			// Nobody may start so many, and the group is not asked.
-			spec:   func(s *box.Spec) { ask(t, s, func(a *inside.Ask) { a.Forks = 8 }) },
+			spec:   func(s *box.Spec) { alterAsk(t, s, func(a *inside.Ask) { a.Forks = 8 }) },
 			missed: []string{PidsCap},
 			still:  []string{MemoryCap, RawAddress, Seccomp},
 		},
 		"less memory than the cap": {
-			spec:   func(s *box.Spec) { ask(t, s, func(a *inside.Ask) { a.Grow = min(a.Grow, 1<<20) }) },
+			spec:   func(s *box.Spec) { alterAsk(t, s, func(a *inside.Ask) { a.Grow = min(a.Grow, 1<<20) }) },
 			missed: []string{MemoryCap},
 			still:  []string{PidsCap, RawAddress, Seccomp},
 		},
 		"no forbidden call": {
-			spec:   func(s *box.Spec) { ask(t, s, func(a *inside.Ask) { a.Escape = false }) },
+			spec:   func(s *box.Spec) { alterAsk(t, s, func(a *inside.Ask) { a.Escape = false }) },
 			missed: []string{Seccomp},
 			still:  []string{PidsCap, RawAddress, MemoryCap},
 		},
 		"nothing asked of the proxy": {
 			spec: func(s *box.Spec) {
-				ask(t, s, func(a *inside.Ask) { a.Refused, a.Get = nil, "" })
+				alterAsk(t, s, func(a *inside.Ask) { a.Refused, a.Get = nil, "" })
 			},
 			missed: []string{AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback},
 			still:  []string{PidsCap, Seccomp, MemoryCap, Capabilities},
@@ -191,8 +191,8 @@ func TestAMissIsSeen(t *testing.T) {
 	}
 }
 
-// ask changes what a probe box is asked to try.
-func ask(t *testing.T, s *box.Spec, change func(*inside.Ask)) {
+// alterAsk changes what a probe box is asked to try.
+func alterAsk(t *testing.T, s *box.Spec, change func(*inside.Ask)) {
 	a, err := inside.ReadAsk(s.Argv[2])
 	if err != nil {
 		t.Error(err)

@@ -14,6 +14,7 @@ import (
 func missingFile(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 func exists(err error) bool      { return errors.Is(err, fs.ErrExist) }
 func busy(err error) bool        { return errors.Is(err, syscall.EBUSY) }
+func denied(err error) bool      { return errors.Is(err, fs.ErrPermission) }
 func noProcess(err error) bool   { return errors.Is(err, syscall.ESRCH) }
 
 // procs lists the processes in one group, those of its children not included.

@@ -41,7 +41,8 @@ func (g *Group) Kill(ctx context.Context) error {
 }
 
 // killer chooses how: with one write where the kernel has that, else by making
-// new processes impossible first and then ending one after the other.
+// new processes impossible first and then ending one after the other. In a group
+// that root made for us that file is root's: then it takes the patience alone.
 func (g *Group) killer() (func() error, error) {
 	k := g.m.k
 	if g.m.v2 {
@@ -54,7 +55,7 @@ func (g *Group) killer() (func() error, error) {
 			return func() error { return k.write(kill, "1") }, nil
 		}
 		// Before 5.14. A frozen process cannot fork, and still dies.
-		if err := k.write(path.Join(dir, "cgroup.freeze"), "1"); err != nil && !missingFile(err) {
+		if err := k.write(path.Join(dir, "cgroup.freeze"), "1"); err != nil && !missingFile(err) && !denied(err) {
 			return nil, fmt.Errorf("freeze control group %s: %w", g.name, err)
 		}
 		return g.killEach, nil
@@ -66,7 +67,7 @@ func (g *Group) killer() (func() error, error) {
 			g.refused = &refused
 			g.mu.Unlock()
 		}
-		if err := k.write(g.file("pids", "pids.max"), "0"); err != nil && !missingFile(err) {
+		if err := k.write(g.file("pids", "pids.max"), "0"); err != nil && !missingFile(err) && !denied(err) {
 			return nil, fmt.Errorf("forbid new processes in control group %s: %w", g.name, err)
 		}
 	}

@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 		bomb()
 	case "hop":
 		hop()
+	case "hold":
+		awaitWord()
 	}
 }
 

@@ -29,7 +29,7 @@ const Require = "BOX_REQUIRE"
 func Names() []string {
 	return []string{
 		"root", "normal user", "userns", "overlay", "seccomp", "idmap", "limits", "cpu", "kern",
-		"python3", "curl", "git", "npm", "loop", "tmpfs", "setid", "devices", "address", "ipv6",
+		"python3", "curl", "git", "npm", "loop", "tmpfs", "setid", "devices", "address", "ipv6", "sudo",
 		// Tried by the tests that need them.
 		"act",                 // the program that runs workflows
 		"servers",             // sshd, PostgreSQL and Redis

@@ -1,0 +1,503 @@
+package host
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+)
+
+// An account of this machine that may use sudo, or may not, is made in a mount
+// namespace: with files of accounts of its own, and folders that are gone with it.
+const (
+	accountArg = "host-test-account"
+	accountID  = 61_236
+)
+
+// account is what a process of that account is to do; it is told on stdin, and
+// answers on stdout, both lines of JSON.
+type account struct {
+	Do      string // begin, end, kill, last, undo
+	Already string // PATH
+}
+
+type accountSays struct {
+	Notes    []string
+	Complete bool
+	Said     []string
+	Limits   string // why nothing can be capped
+	Where    []string
+	Child    int // a process that it leaves in its groups
+}
+
+// accountMain makes the mounts, becomes the account and waits for words.
+func accountMain(sudoers string) {
+	dir := os.Getenv("ACCOUNT_DIR")
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	for _, d := range []string{"/run", "/usr/local/lib"} {
+		err = errors.Join(err, unix.Mount(dir+d, d, "", unix.MS_BIND, ""))
+	}
+	for file, line := range map[string]string{
+		"passwd":  fmt.Sprintf("boxtest-account:x:%d:%d::/:/bin/sh\n", accountID, accountID),
+		"shadow":  "boxtest-account:*:19000:0:99999:7:::\n",
+		"sudoers": sudoers + "\n",
+	} {
+		err = errors.Join(err, appended("/etc/"+file, filepath.Join(dir, strconv.Itoa(os.Getpid())+file), line))
+	}
+	err = errors.Join(err, unix.Setgroups([]int{accountID}), unix.Setresgid(accountID, accountID, accountID), unix.Setresuid(accountID, accountID, accountID))
+	if err == nil {
+		err = syscall.Exec("/proc/self/exe", []string{os.Args[0], accountArg, "", ""}, []string{"PATH=" + os.Getenv("PATH"), "HOME=/"})
+	}
+	fmt.Println("make the account:", err)
+	os.Exit(1)
+}
+
+// appended covers a file of accounts with a copy that has one more line.
+func appended(path, to, line string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(to, append(b, line...), 0o440), os.Chown(to, 0, 0), unix.Mount(to, path, "", unix.MS_BIND, ""))
+}
+
+// accountServe does as it is told.
+func accountServe() {
+	in := bufio.NewScanner(os.Stdin)
+	out := json.NewEncoder(os.Stdout)
+	p := &Preparer{Setup: SetupAuto, Getenv: os.Getenv}
+	for in.Scan() {
+		var a account
+		var says accountSays
+		if err := json.Unmarshal(in.Bytes(), &a); err != nil {
+			os.Exit(1)
+		}
+		p.Say = func(line string) { says.Said = append(says.Said, line) }
+		switch a.Do {
+		case "begin", "last":
+			if p.Lasting = a.Do == "last"; p.Lasting {
+				p.PID = os.Getpid() // it is the shell itself
+			}
+			added := p.Begin(context.Background())
+			says.Notes, says.Complete = added.Notes, added.Complete
+		case "end":
+			p.End()
+		case "undo":
+			if err := p.Undo(context.Background()); err != nil {
+				says.Said = append(says.Said, "not undone: "+err.Error())
+			}
+		case "child":
+			cmd := exec.Command("/bin/sleep", "600")
+			if err := cmd.Start(); err == nil {
+				says.Child = cmd.Process.Pid
+			}
+		}
+		_, where, err := openLimits()
+		if says.Where = where; err != nil {
+			says.Limits = err.Error()
+		}
+		if err := out.Encode(says); err != nil {
+			os.Exit(1)
+		}
+	}
+	os.Exit(0)
+}
+
+// shell is such a process, seen from outside.
+type shell struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+	err bytes.Buffer
+}
+
+// machine is a folder that stands for parts of this machine.
+func newMachine(t *testing.T) string {
+	t.Helper()
+	boxtest.Need(t, "root", "sudo", "limits")
+	dir := boxtest.OpenDir(t)
+	for _, d := range []string{"run", "usr/local/lib"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const everything = "boxtest-account ALL=(ALL) NOPASSWD:ALL"
+
+func newShell(t *testing.T, dir, sudoers string) *shell {
+	t.Helper()
+	s := &shell{t: t, cmd: exec.Command("/proc/self/exe", accountArg, sudoers, "")}
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	s.cmd.Env = []string{"ACCOUNT_DIR=" + dir, "PATH=" + os.Getenv("PATH")}
+	s.cmd.Stderr = &s.err
+	var err error
+	if s.in, err = s.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.out = bufio.NewScanner(out)
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+	})
+	return s
+}
+
+func (s *shell) tell(do string) (says accountSays) {
+	s.t.Helper()
+	b, err := json.Marshal(account{Do: do})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.in.Write(append(b, '\n')); err != nil {
+		s.t.Fatalf("%v: %s", err, &s.err)
+	}
+	if !s.out.Scan() {
+		s.t.Fatalf("%s: no answer: %v %s", do, s.out.Err(), &s.err)
+	}
+	if err := json.Unmarshal(s.out.Bytes(), &says); err != nil {
+		s.t.Fatalf("%v: %s", err, s.out.Text())
+	}
+	return says
+}
+
+// made are the groups of this machine that were made for a process, and the
+// leases in a folder.
+func made(t *testing.T, dir string, pid int) (groups, leases []string) {
+	t.Helper()
+	site, err := limits.FindSite(limits.Config{}, os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, parent := range site.Parents {
+		found, _ := filepath.Glob(fmt.Sprintf("%s/untrusted-steps-*-%d-*-host-0-host.box", parent, pid))
+		groups = append(groups, found...)
+	}
+	leases, _ = filepath.Glob(fmt.Sprintf("%s/run/untrusted-steps/untrusted-steps-*-%d-*-host-0-host.box", dir, pid))
+	return groups, leases
+}
+
+// TestGroupBySudo: a normal user gets a group of its own through sudo, can cap in
+// it, and nothing is left afterwards.
+func TestGroupBySudo(t *testing.T) {
+	dir := newMachine(t)
+	s := newShell(t, dir, everything)
+	pid := s.cmd.Process.Pid
+	if before := s.tell("look"); before.Limits == "" {
+		t.Fatalf("control: without anything the account can cap, in %q", before.Where)
+	}
+	began := s.tell("begin")
+	if began.Limits != "" || !began.Complete {
+		t.Fatalf("%+v", began)
+	}
+	for _, w := range began.Where {
+		if !strings.Contains(w, fmt.Sprintf("-%d-", pid)) {
+			t.Errorf("it caps in %s, which is not its own", w)
+		}
+	}
+	if n := strings.Join(began.Notes, "\n"); !strings.Contains(n, "make the control group") || !strings.Contains(n, fmt.Sprintf("move process %d into it", pid)) {
+		t.Errorf("the notes are %q", began.Notes)
+	}
+	groups, leases := made(t, dir, pid)
+	if len(groups) == 0 || len(leases) != 1 {
+		t.Fatalf("groups %q, leases %q", groups, leases)
+	}
+	for _, g := range groups {
+		// What caps the group itself is not the user's.
+		for _, f := range []string{"pids.max", "memory.max", "memory.limit_in_bytes"} {
+			if st, err := os.Stat(filepath.Join(g, f)); err == nil && st.Sys().(*syscall.Stat_t).Uid != 0 {
+				t.Errorf("%s/%s belongs to the user", g, f)
+			}
+		}
+	}
+	if again := s.tell("begin"); len(again.Notes) != 0 {
+		t.Errorf("a second time it does %q", again.Notes)
+	}
+
+	// Two at once have nothing in common.
+	other := newShell(t, dir, everything)
+	if o := other.tell("begin"); o.Limits != "" {
+		t.Fatalf("beside it: %+v", o)
+	}
+	if o := other.tell("end"); o.Limits == "" {
+		t.Errorf("beside it, after its end: %+v", o)
+	}
+	if still := s.tell("look"); still.Limits != "" {
+		t.Errorf("the end of one took the group of the other: %s", still.Limits)
+	}
+
+	ended := s.tell("end")
+	if groups, leases := made(t, dir, pid); len(groups)+len(leases) > 0 || ended.Limits == "" {
+		t.Errorf("left are the groups %q and leases %q: %+v", groups, leases, ended)
+	}
+	if nothing := s.tell("end"); len(nothing.Said) > 0 {
+		t.Errorf("a second end does %q", nothing.Said)
+	}
+}
+
+// TestSweptAfterAKill: attack O161. What a killed run has left is taken away by
+// the next one, by identity.
+func TestSweptAfterAKill(t *testing.T) {
+	dir := newMachine(t)
+	killed := newShell(t, dir, everything)
+	pid := killed.cmd.Process.Pid
+	if began := killed.tell("begin"); began.Limits != "" {
+		t.Fatalf("%+v", began)
+	}
+	child := killed.tell("child").Child
+	if child == 0 {
+		t.Fatal("it left no process")
+	}
+	groups, leases := made(t, dir, pid)
+	if len(groups) == 0 || len(leases) != 1 {
+		t.Fatalf("groups %q, leases %q", groups, leases)
+	}
+	// Another run does not touch what a living one has.
+	next := newShell(t, dir, everything)
+	if began := next.tell("begin"); strings.Contains(strings.Join(began.Said, "\n"), "killed") {
+		t.Errorf("it takes a living run for a killed one: %q", began.Said)
+	}
+	next.tell("end")
+	if now, _ := made(t, dir, pid); !slices.Equal(now, groups) {
+		t.Fatalf("of the living run there are %q", now)
+	}
+	if err := killed.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = killed.cmd.Wait()
+
+	began := next.tell("begin")
+	if !strings.Contains(strings.Join(began.Said, "\n"), "taking away what a killed run had left") || began.Limits != "" {
+		t.Errorf("%+v", began)
+	}
+	next.tell("end")
+	if groups, leases := made(t, dir, pid); len(groups)+len(leases) > 0 {
+		t.Errorf("left are the groups %q and leases %q", groups, leases)
+	}
+	for range 100 { // it was its parent's to wait for, which is gone
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child)); err != nil || strings.Contains(string(b), ") Z ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("the process that it left lives")
+}
+
+// TestPrepareAndUndo: a shell keeps its group until that is undone by name, and is
+// where it was then.
+func TestPrepareAndUndo(t *testing.T) {
+	dir := newMachine(t)
+	s := newShell(t, dir, everything)
+	pid := s.cmd.Process.Pid
+	where := func() string {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := where()
+	if began := s.tell("last"); began.Limits != "" || !began.Complete {
+		t.Fatalf("%+v", began)
+	}
+	// Another run of the account leaves it what it has.
+	other := newShell(t, dir, everything)
+	other.tell("begin")
+	other.tell("end")
+	if still := s.tell("look"); still.Limits != "" {
+		t.Errorf("another run has taken it away: %s", still.Limits)
+	}
+	undone := s.tell("undo")
+	if groups, leases := made(t, dir, pid); len(groups)+len(leases) > 0 {
+		t.Errorf("left are the groups %q and leases %q: %+v", groups, leases, undone)
+	}
+	if after := where(); after != before {
+		t.Errorf("it is in\n%swant\n%s", after, before)
+	}
+	if again := s.tell("undo"); !slices.Equal(again.Said, []string{"there is nothing to take away"}) {
+		t.Errorf("a second time: %q", again.Said)
+	}
+}
+
+// TestWithoutSudo: nothing is added, and it is said why. A sudo that somebody put
+// on PATH is not asked.
+func TestWithoutSudo(t *testing.T) {
+	dir := newMachine(t)
+	fake := filepath.Join(dir, "bin")
+	if err := errors.Join(os.Mkdir(fake, 0o777), os.WriteFile(filepath.Join(fake, "sudo"), []byte("#!/bin/sh\ntouch "+dir+"/run/asked\nexec \"$@\"\n"), 0o755), os.Chmod(dir+"/run", 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", fake+":"+os.Getenv("PATH"))
+	s := newShell(t, dir, "# nobody else")
+	began := s.tell("begin")
+	if began.Complete || began.Limits == "" || !strings.Contains(strings.Join(began.Notes, "\n"), "sudo does not work without a password") {
+		t.Errorf("%+v", began)
+	}
+	if _, err := os.Stat(dir + "/run/asked"); err == nil {
+		t.Error("the sudo on PATH was asked")
+	}
+	// Nor is a folder of leases believed that others can write.
+	with := newShell(t, dir, everything)
+	if began := with.tell("begin"); began.Complete || !strings.Contains(strings.Join(began.Notes, "\n"), "can be written by others than root") {
+		t.Errorf("%+v", began)
+	}
+}
+
+// TestSharedThings: what several runs use stays until the last of them ends, and
+// what the machine keeps stays after that.
+func TestSharedThings(t *testing.T) {
+	boxtest.Need(t, "root")
+	dir, err := os.MkdirTemp("/run", "untrusted-steps-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	copyName := "1001-" + sum
+	err = errors.Join(os.Chmod(dir, 0o755), os.Mkdir(in("state"), 0o755), os.MkdirAll(in("copies/"+copyName), 0o755), os.Mkdir(in("profiles"), 0o755),
+		os.WriteFile(in("copies/"+copyName+"/untrusted-steps"), nil, 0o755), os.WriteFile(in("setting"), []byte("0\n"), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sleep := exec.Command("/bin/sleep", "600")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sleep.Process.Kill(); _ = sleep.Wait() }()
+	lease := func(pid int) Lease {
+		name, err := limits.NameFor(limits.Config{}, pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := Lease{Name: name, UID: 1001, Copy: copyName, Sysctl: true}
+		b, err := json.Marshal(l)
+		if err = errors.Join(err, os.WriteFile(l.path(in("state")), b, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first, second := lease(os.Getpid()), lease(sleep.Process.Pid)
+	var said []string
+	p := &Preparer{Setup: SetupAuto, Getenv: os.Getenv, Say: func(line string) { said = append(said, line) },
+		paths: Paths{State: in("state"), Copies: []string{in("copies")}, Profiles: in("profiles"), Setting: in("setting")}}
+	p.complete()
+	f := p.bare()
+	f.Root = []string{}
+	f.Programs["apparmor_parser"] = "/usr/bin/true" // this machine may have none
+	there := func(name string) bool { return exists(in(name)) }
+	is := func(when string, setting string, copied bool, leases int) {
+		t.Helper()
+		b, _ := os.ReadFile(in("setting"))
+		list, _ := os.ReadDir(in("state"))
+		if strings.TrimSpace(string(b)) != setting || there("copies/"+copyName) != copied || len(list) != leases {
+			t.Errorf("%s: the setting is %q, the copy is there: %v, leases: %d\n%s", when, b, there("copies/"+copyName), len(list), strings.Join(said, "\n"))
+		}
+	}
+	f.Name = first.Name
+	if p.lifted(f) {
+		t.Error("a run that holds the setting itself would hold it again")
+	}
+	if err := p.undo(context.Background(), f, first, true); err != nil {
+		t.Error(err)
+	}
+	is("after the first", "0", true, 1)
+	if !p.lifted(f) {
+		t.Error("a run beside the second does not see that the setting will be taken back")
+	}
+	if p.abandoned(f, second) {
+		t.Error("the second run is taken for a killed one")
+	}
+	_ = sleep.Process.Kill()
+	_ = sleep.Wait()
+	if !p.abandoned(f, second) {
+		t.Error("the killed run is not found")
+	}
+	if err := p.sweep(context.Background(), f); err != nil {
+		t.Error(err)
+	}
+	is("after the second, which was killed", "1", false, 0)
+
+	// A copy without a lease, as a restart of the machine leaves it, goes; one
+	// that the machine's profiles know stays, until it is undone by name.
+	err = errors.Join(os.MkdirAll(in("copies/"+copyName), 0o755), os.WriteFile(in("copies/"+copyName+"/untrusted-steps"), nil, 0o755),
+		os.WriteFile(in("profiles/"+profileName(copyName)), nil, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.UID = 1001
+	if left := p.unused(f, nil); len(left) != 0 {
+		t.Errorf("a copy that the machine keeps is taken for unused: %v", left)
+	}
+	if err := errors.Join(os.Remove(in("profiles/"+profileName(copyName))), p.sweep(context.Background(), f)); err != nil {
+		t.Error(err)
+	}
+	is("after a restart", "1", false, 0)
+	// What is no copy of ours is nobody's to remove.
+	if err := errors.Join(os.MkdirAll(in("copies/1001-mine"), 0o755), os.MkdirAll(in("copies/1002-"+sum), 0o755), p.sweep(context.Background(), f)); err != nil {
+		t.Error(err)
+	}
+	if !there("copies/1001-mine") || !there("copies/1002-"+sum) {
+		t.Error("a folder of somebody else's was removed")
+	}
+}
+
+// TestLocked: two that prepare this host at once wait for each other.
+func TestLocked(t *testing.T) {
+	boxtest.Need(t, "root")
+	dir, err := os.MkdirTemp("/run", "untrusted-steps-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := &Preparer{paths: Paths{State: dir}}
+	unlock, err := p.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error, 1)
+	go func() {
+		unlock, err := p.lock()
+		if err == nil {
+			unlock()
+		}
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		t.Fatalf("the second did not wait: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	unlock()
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+}
