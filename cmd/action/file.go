@@ -123,7 +123,14 @@ func (a *app) part(o *options) (code int, ok bool) {
 		if o.durations == "-" && o.file == "-" {
 			return a.next(a.wrong("--durations -: the standard input is the steps file"), "put one of the two in a file"), false
 		}
-		earlier, err := a.readReport(o.durations)
+		var earlier *steps.Result
+		name, err := o.durations, error(nil)
+		if name != "-" {
+			name, err = a.leadsTo(o, name)
+		}
+		if err == nil {
+			earlier, err = a.readReport(name)
+		}
 		if err != nil {
 			return a.next(a.wrong("--durations %s: %v", gha.Inert(o.durations), err), "name the report.json of an earlier run"), false
 		}
@@ -144,21 +151,8 @@ func (a *app) read(o *options) (name string, src []byte, err error) {
 		src, err = io.ReadAll(io.LimitReader(a.stdin, readAtMost))
 		return "stdin", src, err
 	}
-	src, err = readFile(o.file)
+	src, err = a.readNamed(o, o.file)
 	return o.file, src, err
-}
-
-func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	// A pipe or a device would be read for ever.
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	}
-	return io.ReadAll(io.LimitReader(f, readAtMost))
 }
 
 func (a *app) loadOptions(o *options) steps.Options {

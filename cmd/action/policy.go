@@ -16,7 +16,7 @@ func (a *app) loadPolicy(o *options, lo *steps.Options) (code int, ok bool) {
 	if o.policy == "" {
 		return 0, true
 	}
-	src, err := readFile(o.policy)
+	src, err := a.readNamed(o, o.policy)
 	if err != nil {
 		return a.next(a.wrong("--policy: %v", err), "name the file of a policy; "+toolName+" schema policy prints what it may say"), false
 	}
