@@ -1,6 +1,7 @@
 package host
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -144,36 +146,36 @@ func (c Cache) Load(cfg Config) []Proof {
 	if err != nil || c.Dir == "" {
 		return nil
 	}
-	dir, err := ownFolder(c.Dir)
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	root, err := os.OpenRoot(c.Dir)
+	root, err := openOwn(c.Dir, false)
 	if err != nil {
 		return nil
 	}
 	defer root.Close()
-	f, err := root.Open(key + ".json")
+	r, err := readOwn(root, key+".json")
 	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	if own(f, unix.S_IFREG) != nil {
-		return nil
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxProofBytes))
-	if err != nil {
-		return nil
-	}
-	var r remembered
-	if err := json.Unmarshal(text, &r); err != nil {
 		return nil
 	}
 	if again, err := r.Config.key(); err != nil || again != key || !complete(r.Proof) {
 		return nil
 	}
 	return r.Proof
+}
+
+// readOwn reads what is remembered in a file that is ours alone.
+func readOwn(root *os.Root, name string) (r remembered, err error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return r, err
+	}
+	defer f.Close()
+	if err := own(f, unix.S_IFREG); err != nil {
+		return r, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxProofBytes))
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(text, &r)
 }
 
 // complete says whether a proof is of all controls, each seen to work.
@@ -202,59 +204,174 @@ func (c Cache) Save(cfg Config, list []Proof) error {
 	if err != nil {
 		return fmt.Errorf("host: bug: %w", err)
 	}
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return fmt.Errorf("make a folder for proofs: %w", err)
-	}
-	dir, err := ownFolder(c.Dir)
+	root, err := openOwn(c.Dir, true)
 	if err != nil {
-		return err
+		return fmt.Errorf("remember the proof: %w", err)
 	}
-	defer dir.Close()
-	c.forget(cfg.BootID)
-	f, err := os.CreateTemp(c.Dir, ".proof-")
+	defer root.Close()
+	forget(root, cfg.BootID)
+	temp := tempPrefix + rand.Text()
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("remember the proof: %w", err)
 	}
 	_, err = f.Write(text)
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(c.Dir, key+".json"))
+		err = root.Rename(temp, key+".json")
 	}
 	if err != nil {
-		_ = os.Remove(f.Name())
+		_ = root.Remove(temp)
 		return fmt.Errorf("remember the proof: %w", err)
 	}
 	return nil
 }
 
+// tempPrefix begins the name of a proof that is being written.
+const tempPrefix = ".proof-"
+
 // forget removes proofs of other boots, and all of them when they are many: a
-// place for control groups can be another one at every run.
-func (c Cache) forget(boot string) {
-	names, err := filepath.Glob(filepath.Join(c.Dir, "*.json"))
+// place for control groups can be another one at every run. What has no name of
+// ours is nothing of ours.
+func forget(root *os.Root, boot string) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return
 	}
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		var r remembered
-		if len(names) >= maxRemembered || err != nil || json.Unmarshal(text, &r) != nil || r.Config.BootID != boot {
-			_ = os.Remove(name)
+		key, proof := strings.CutSuffix(name, ".json")
+		switch {
+		case proof && len(key) == hex.EncodedLen(sha256.Size) && strings.Trim(key, "0123456789abcdef") == "":
+			if r, err := readOwn(root, name); len(names) < maxRemembered && err == nil && r.Config.BootID == boot {
+				continue
+			}
+		case strings.HasPrefix(name, tempPrefix):
+			// A run that was killed has left it, unless it is being written just now.
+			if st, err := root.Lstat(name); err != nil || time.Since(st.ModTime()) < time.Minute {
+				continue
+			}
+		default:
+			continue
+		}
+		_ = root.Remove(name)
+	}
+}
+
+// openOwn opens a folder that only we can write to, and that nobody else can put
+// another in the place of: every folder on the way belongs to us or to root, and
+// is written by nobody else, unless it is one like /tmp, where each has what is
+// its own. A link on the way is one of ours or of root's too, and the folder
+// itself is none. With make, what is missing at the end of the way is made.
+func openOwn(path string, make bool) (*os.Root, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%s is no full path", path)
+	}
+	const mostLinks = 16
+	at, links := "/", 0
+	fd, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { unix.Close(fd) }()
+	left := split(path)
+	for {
+		if err := trusted(fd, at); err != nil {
+			return nil, err
+		}
+		if len(left) == 0 {
+			return lastOwn(fd, at)
+		}
+		name := left[0]
+		next, err := unix.Openat(fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOENT) && make {
+			if err = unix.Mkdirat(fd, name, 0o700); err == nil || errors.Is(err, unix.EEXIST) {
+				next, err = unix.Openat(fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			}
+		}
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: filepath.Join(at, name), Err: err}
+		}
+		to, link, err := readLink(next, filepath.Join(at, name))
+		switch {
+		case err != nil:
+			unix.Close(next)
+			return nil, err
+		case !link:
+			unix.Close(fd)
+			fd, at, left = next, filepath.Join(at, name), left[1:]
+			continue
+		}
+		unix.Close(next)
+		if links++; len(left) == 1 || links > mostLinks {
+			return nil, fmt.Errorf("%s is a link", filepath.Join(at, name))
+		}
+		left = append(split(to), left[1:]...)
+		if filepath.IsAbs(to) {
+			unix.Close(fd)
+			if fd, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+				return nil, err
+			}
+			at = "/"
 		}
 	}
 }
 
-// ownFolder opens a folder that only we can write to.
-func ownFolder(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open the folder for proofs: %w", err)
+func split(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(p string) bool { return p == "" || p == "." })
+}
+
+// readLink says where a link leads that we or root have made.
+func readLink(fd int, path string) (to string, link bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", false, fmt.Errorf("look at %s: %w", path, err)
 	}
-	f := os.NewFile(uintptr(fd), path)
-	if err := own(f, unix.S_IFDIR); err != nil {
-		f.Close()
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return "", false, nil
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return "", false, fmt.Errorf("%s is a link of user %d", path, st.Uid)
+	}
+	b := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", b)
+	if err != nil {
+		return "", false, fmt.Errorf("follow %s: %w", path, err)
+	}
+	return string(b[:n]), true, nil
+}
+
+// lastOwn is the end of the way: ours alone.
+func lastOwn(fd int, path string) (*os.Root, error) {
+	at := fmt.Sprintf("/proc/self/fd/%d", fd)
+	f, err := os.Open(at)
+	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	defer f.Close()
+	if err := own(f, unix.S_IFDIR); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return os.OpenRoot(at)
+}
+
+// trusted says why a folder on the way is not to be trusted.
+func trusted(fd int, path string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", path, err)
+	}
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d", path, st.Uid)
+	}
+	if st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
+		return fmt.Errorf("%s can be written by others (mode %o)", path, st.Mode&0o7777)
+	}
+	return nil
 }
 
 // own says why a file is not to be believed: it is somebody else's, or somebody

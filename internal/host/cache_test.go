@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -109,6 +111,84 @@ func TestOnlyAWholeProofOfOursIsBelieved(t *testing.T) {
 				t.Errorf("believed: %v", got)
 			}
 		})
+	}
+}
+
+// TestNobodyElseIsOnTheWay: a folder above that others may write is one in which
+// they can put their own in the place of ours.
+func TestNobodyElseIsOnTheWay(t *testing.T) {
+	cfg := here(t)
+	for name, spoil := range map[string]func(t *testing.T, above string){
+		"others may write": func(t *testing.T, above string) { must(t, os.Chmod(above, 0o777)) },
+		"its group may":    func(t *testing.T, above string) { must(t, os.Chmod(above, 0o775)) },
+		"it is somebody's": func(t *testing.T, above string) { chown(t, above) },
+		"a link by somebody": func(t *testing.T, above string) {
+			// A folder like /tmp, in which another user has put a link.
+			must(t, os.Rename(above, above+"2"))
+			must(t, os.Symlink(above+"2", above))
+			must(t, os.Chmod(filepath.Dir(above), 0o777))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			above := filepath.Join(t.TempDir(), "x", "above")
+			cache := Cache{Dir: filepath.Join(above, "untrusted-steps", "proofs")}
+			must(t, cache.Save(cfg, whole()))
+			if cache.Load(cfg) == nil {
+				t.Fatal("control: it is not believed as it was saved")
+			}
+			spoil(t, above)
+			if cache.Load(cfg) != nil {
+				t.Error("believed")
+			}
+			if err := cache.Save(cfg, whole()); err == nil {
+				t.Error("written")
+			}
+		})
+	}
+	// A link of ours on the way is followed, and one of somebody else's is not, even
+	// if all that it leads to is ours.
+	far := filepath.Join(t.TempDir(), "far")
+	must(t, os.Mkdir(far, 0o755))
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(far, link))
+	linked := Cache{Dir: filepath.Join(link, "state", "proofs")}
+	must(t, linked.Save(cfg, whole()))
+	if linked.Load(cfg) == nil {
+		t.Error("a link of ours was not followed")
+	}
+	if os.Geteuid() == 0 {
+		must(t, os.Lchown(link, 61_234, 61_234))
+		if linked.Load(cfg) != nil || linked.Save(cfg, whole()) == nil {
+			t.Error("somebody else's link was followed")
+		}
+	}
+	// In a folder like /tmp each has what is its own.
+	temp := filepath.Join(t.TempDir(), "temp")
+	must(t, os.Mkdir(temp, 0o777))
+	must(t, os.Chmod(temp, 0o777|os.ModeSticky))
+	cache := Cache{Dir: filepath.Join(temp, "home", "proofs")}
+	must(t, cache.Save(cfg, whole()))
+	if cache.Load(cfg) == nil {
+		t.Error("not believed in a folder of our own in one like /tmp")
+	}
+}
+
+// TestOnlyProofsAreForgotten: whatever else is in the folder stays.
+func TestOnlyProofsAreForgotten(t *testing.T) {
+	cfg, cache := here(t), Cache{Dir: filepath.Join(t.TempDir(), "proofs")}
+	must(t, cache.Save(cfg, whole()))
+	old := time.Now().Add(-time.Hour)
+	for _, name := range []string{"config.json", "package.json", ".proof-old", ".proof-new", strings.Repeat("z", 64) + ".json"} {
+		must(t, os.WriteFile(filepath.Join(cache.Dir, name), []byte("{}"), 0o600))
+	}
+	must(t, os.Chtimes(filepath.Join(cache.Dir, ".proof-old"), old, old))
+	must(t, cache.Save(cfg, whole()))
+	for name, want := range map[string]bool{
+		"config.json": true, "package.json": true, ".proof-old": false, ".proof-new": true, strings.Repeat("z", 64) + ".json": true,
+	} {
+		if _, err := os.Stat(filepath.Join(cache.Dir, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ type facts struct {
 	port    string // of the host's loopback
 	spaces  map[string]string
 	files   []string
+	kept    bool     // they were there from before the boxes until after
 	calls   [2]int64 // of the listeners on loopback and in the abstract name space
 	reached [2]error
 }
@@ -66,6 +67,12 @@ func (r result) killed() bool {
 	return !e.DeadlinePassed && (e.InitKilled || e.Status != nil && e.Status.Signaled() && e.Status.Signal() == unix.SIGKILL)
 }
 
+// ran says whether the box's program was started.
+func (r result) ran() bool {
+	e := r.evidence
+	return e.Status != nil || e.OOMKills > 0 || e.InitKilled || e.DeadlinePassed
+}
+
 // ended is how the box came to its end, for whoever wonders about the rest.
 func (r result) ended() string {
 	e := r.evidence
@@ -95,6 +102,8 @@ func memory(r result) Proof {
 		p.How = "no cap is in force here, and no step requires one"
 	case !r.capped("memory"):
 		p.How = fmt.Sprintf("%s caps no memory here", r.by)
+	case !r.ran():
+		p.How = "the box that was to take memory did not run" + r.ended()
 	case r.evidence.OOMKills == 0 && !(r.uncounted(box.OOM) && r.killed()):
 		p.How = fmt.Sprintf("a box took %d MiB with a cap of %d and was not stopped%s", growTo>>20, growMemory>>20, r.ended())
 	case r.evidence.PeakMemory > growMemory+growMemory/8: // the kernel's own pages may go past it
@@ -351,8 +360,8 @@ func hostProcesses(f facts, s *inside.Seen) Proof {
 
 func hostFiles(f facts, s *inside.Seen) Proof {
 	p := Proof{Control: HostFiles}
-	if len(f.files) == 0 {
-		p.How = "nothing was looked for"
+	if len(f.files) == 0 || !f.kept {
+		p.How = "what was looked for was not on the host all the time"
 		return p
 	}
 	for _, path := range f.files {

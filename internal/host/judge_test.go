@@ -14,7 +14,7 @@ import (
 
 // good is what a host that holds everything shows.
 func good() (facts, result, result) {
-	f := facts{token: "word", port: "4444", files: []string{"/tmp/x"}, calls: [2]int64{ownCalls, ownCalls}, spaces: map[string]string{}}
+	f := facts{token: "word", port: "4444", files: []string{"/tmp/x"}, kept: true, calls: [2]int64{ownCalls, ownCalls}, spaces: map[string]string{}}
 	s := &inside.Seen{
 		Get:        inside.Tried{What: canaryName, Text: "word"},
 		Names:      []inside.Tried{{What: deniedName, Err: "ENOENT"}},
@@ -173,6 +173,8 @@ func TestJudge(t *testing.T) {
 		"no processes":                            {func(w world) { w.s.Processes = nil }, []string{HostProcesses}},
 		"the file is there":                       {func(w world) { w.s.Files[0].Err = "" }, []string{HostFiles}},
 		"the file was not looked for":             {func(w world) { w.s.Files = nil }, []string{HostFiles}},
+		"the file was taken away":                 {func(w world) { w.f.kept = false }, []string{HostFiles}},
+		"no box took memory":                      {func(w world) { w.grown.evidence = box.Evidence{StartupFailure: "no workdir"} }, []string{MemoryCap}},
 		"no file to look for":                     {func(w world) { w.f.files = nil }, []string{HostFiles}},
 		"the box said nothing":                    {func(w world) { w.looked.seen, w.looked.unread = nil, "no answer" }, controls[1:]},
 	} {

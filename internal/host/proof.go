@@ -82,6 +82,12 @@ func Prove(ctx context.Context, o ProofOptions) ([]Proof, error) {
 	if o.TempDir == "" {
 		o.TempDir = os.TempDir()
 	}
+	// The box looks for what is in it by its full path.
+	temp, err := filepath.Abs(o.TempDir)
+	if err != nil {
+		return nil, fmt.Errorf("find the folder for temporary files: %w", err)
+	}
+	o.TempDir = temp
 	w, err := newOutside(o.TempDir)
 	if err != nil {
 		return nil, err
@@ -122,6 +128,8 @@ type result struct {
 // loopback, one in its abstract name space, a file; and a server that they may.
 type outside struct {
 	own      *scratch.Folder
+	word     string // what the box says when it calls; nobody else knows it
+	readers  sync.WaitGroup
 	dir      string
 	file     string
 	canary   net.Listener // behind the proxy
@@ -136,7 +144,7 @@ type outside struct {
 }
 
 func newOutside(temp string) (w *outside, err error) {
-	w = &outside{token: rand.Text(), name: "untrusted-steps-probe-" + rand.Text(), spaces: inside.Spaces()}
+	w = &outside{token: rand.Text(), word: rand.Text(), name: "untrusted-steps-probe-" + rand.Text(), spaces: inside.Spaces()}
 	defer func() {
 		if err != nil {
 			w.close()
@@ -164,9 +172,9 @@ func newOutside(temp string) (w *outside, err error) {
 		return w, fmt.Errorf("listen in the abstract name space: %w", err)
 	}
 	for i, l := range []net.Listener{w.loopback, w.abstract} {
-		w.workers.Go(func() { count(l, &w.calls[i]) })
+		w.workers.Go(func() { w.count(l, &w.calls[i]) })
 		// That it can be reached is what makes it mean something that a box cannot.
-		w.reached[i] = call(l.Addr())
+		w.reached[i] = w.call(l.Addr())
 	}
 	return w, nil
 }
@@ -177,8 +185,9 @@ func (w *outside) workspace() string { return filepath.Join(w.dir, "workspace") 
 // order in which they were made, so a last one of ours comes after every other.
 func (w *outside) quiet() {
 	for i, l := range []net.Listener{w.loopback, w.abstract} {
-		w.reached[i] = errors.Join(w.reached[i], call(l.Addr()))
+		w.reached[i] = errors.Join(w.reached[i], w.call(l.Addr()))
 	}
+	w.readers.Wait()
 }
 
 func (w *outside) close() {
@@ -188,35 +197,53 @@ func (w *outside) close() {
 		}
 	}
 	w.workers.Wait()
+	w.readers.Wait()
 	if w.own != nil {
 		_ = w.own.Remove()
 	}
 }
 
-// count accepts and closes.
-func count(l net.Listener, n *atomic.Int64) {
+// wordTime is how long a caller has to say the word, which ours do at once.
+const wordTime = 500 * time.Millisecond
+
+// count counts the calls of those who know the word, the box and we. Anybody on
+// this machine finds such a listener and can call it; that says nothing about a
+// box, and must not be a way to keep others from running.
+func (w *outside) count(l net.Listener, n *atomic.Int64) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
-		n.Add(1)
-		c.Close()
+		w.readers.Go(func() {
+			defer c.Close()
+			said := make([]byte, len(w.word))
+			if c.SetDeadline(time.Now().Add(wordTime)) != nil {
+				return
+			}
+			if _, err := io.ReadFull(c, said); err == nil && string(said) == w.word {
+				n.Add(1)
+				_, _ = c.Write([]byte{1})
+			}
+		})
 	}
 }
 
-// call connects and waits until it was counted.
-func call(a net.Addr) error {
+// call says the word to a listener and waits until it was counted.
+func (w *outside) call(a net.Addr) error {
 	c, err := net.DialTimeout(a.Network(), a.String(), 5*time.Second)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err
 	}
-	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("it did not hang up: %w", err)
+	if _, err := io.WriteString(c, w.word); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		return fmt.Errorf("it did not answer: %w", err)
 	}
 	return nil
 }
@@ -305,6 +332,9 @@ func (w *outside) proxy() (*egress.Proxy, error) {
 func (w *outside) facts() facts {
 	_, port, _ := net.SplitHostPort(w.loopback.Addr().String())
 	f := facts{token: w.token, port: port, spaces: w.spaces, files: []string{w.file, w.dir}}
+	// It must be there for as long as the box looks for it.
+	text, err := os.ReadFile(w.file)
+	f.kept = err == nil && string(text) == w.token
 	for i := range w.calls {
 		f.calls[i], f.reached[i] = w.calls[i].Load(), w.reached[i]
 	}
@@ -340,7 +370,8 @@ func (o *ProofOptions) job(w *outside, id string, args []string, caps limits.Cap
 		Engine: o.Engine, Stdout: io.Discard, Stderr: io.Discard, MaxOutput: 1 << 20,
 		Spec: box.Spec{
 			ID: "probe-" + id, Argv: append([]string{at}, args...), Workdir: box.WorkspaceTarget, Workspace: w.workspace(),
-			Env:      []string{"PATH=/usr/bin:/bin", "GOMAXPROCS=2", "GOGC=off"},
+			// The word is in no argument, which everybody on the host can read.
+			Env:      []string{"PATH=/usr/bin:/bin", "GOMAXPROCS=2", "GOGC=off", inside.WordVariable + "=" + w.word},
 			Mounts:   []box.Mount{{Source: o.Program, Target: at, ReadOnly: true}},
 			Tmpfs:    []box.Tmpfs{{Target: "/tmp", Bytes: 1 << 20}, {Target: box.HomeTarget, Bytes: 1 << 20}},
 			ShmBytes: 1 << 20, CapDrop: []string{"ALL"},

@@ -3,10 +3,15 @@ package host
 import (
 	"context"
 	"crypto/rand"
+	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
@@ -250,5 +255,41 @@ func BenchmarkProve(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestNobodyElsesCallCounts: whoever is on this machine can find the listeners and
+// call them. That is no box's doing, and keeps nobody from running.
+func TestNobodyElsesCallCounts(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var calls atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			text, err := os.ReadFile("/proc/net/unix")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for line := range strings.Lines(string(text)) {
+				if at := strings.Index(line, "@untrusted-steps-probe-"); at >= 0 {
+					if c, err := net.Dial("unix", strings.TrimSpace(line[at:])); err == nil {
+						_, _ = io.WriteString(c, strings.Repeat("x", 64))
+						_ = c.Close()
+						calls.Add(1)
+					}
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+	list := prove(t, engines["native"](t), manager(t), nil)
+	cancel()
+	wg.Wait()
+	if calls.Load() == 0 {
+		t.Error("control: nobody called")
+	}
+	if missed := Missed(list, true); missed != "" {
+		t.Error(missed)
 	}
 }

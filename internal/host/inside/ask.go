@@ -8,6 +8,10 @@ import (
 // Arg is the first argument that makes this program the one in a probe box.
 const Arg = "untrusted-steps-probe-box"
 
+// WordVariable is the environment variable with the word to say to whom the box
+// gets to.
+const WordVariable = "UNTRUSTED_STEPS_PROBE_WORD"
+
 // Ask is what to try.
 type Ask struct {
 	// Proxy is where the way out is found; empty if there is none.

@@ -135,6 +135,7 @@ func tried(what string, err error) Tried {
 func dial(network, to string) Tried {
 	c, err := net.DialTimeout(network, to, patience)
 	if err == nil {
+		_, _ = c.Write([]byte(os.Getenv(WordVariable)))
 		c.Close()
 	}
 	return tried(to, err)
