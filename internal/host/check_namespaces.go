@@ -87,8 +87,11 @@ func (x *examination) noNamespace(made Answer) Finding {
 	case errors.Is(err, syscall.EPERM) && x.filtered():
 		f.Found = "a system call filter around this process refuses to make user namespaces, as containers have one"
 		f.Fix = x.place.outside()
+	case x.appArmorRefuses(made):
+		f.Found = "AppArmor refuses to make a user namespace" + label(made.Label)
+		f.Fix = x.appArmorFixes(x.line(appArmorSetting) == "1")
 	case errors.Is(err, syscall.EACCES):
-		f.Found = "a security module (AppArmor, SELinux) refuses to make user namespaces" + x.labelled()
+		f.Found = "a security module refuses to make user namespaces" + label(made.Label)
 		f.Fix = allNamespaceFixes(x)
 	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS):
 		f.Found = fmt.Sprintf("this kernel has no user namespaces (%v)", err)
@@ -107,17 +110,8 @@ func (x *examination) powerless(inside Answer) Finding {
 	switch {
 	case denied && x.restricted(inside):
 		f.Found = "a user namespace is made, and AppArmor denies every capability in it" + label(inside.Label)
-		f.Fix = []string{
-			"# for this program alone, and undone at its end; it takes sudo:",
-			"untrusted-steps run --host-setup auto FILE",
-			"# the same for all runs of this account, until untrusted-steps prepare --undo:",
-			"untrusted-steps prepare",
-		}
-		// The setting is Ubuntu's; elsewhere a profile of the machine does it.
-		if x.bySetting(inside) {
-			f.Fix = append(f.Fix, "# or for everything on this machine, until it restarts:", fixAppArmor)
-		}
-	case denied && op.What == opProc:
+		f.Fix = x.appArmorFixes(x.bySetting(inside))
+	case denied && op != nil && op.What == opProc:
 		f.Found = "a user namespace is made, and no proc file system can be mounted in it: parts of /proc are covered here, as containers do it"
 		f.Fix = x.place.outside()
 		f.Verify = "unshare --user --map-root-user --mount --pid --fork mount -t proc none /proc"
@@ -139,7 +133,7 @@ func (x *examination) restricted(inside Answer) bool {
 	if x.bySetting(inside) {
 		return true
 	}
-	return !x.place.contained() && inside.Label != "" && inside.Label != "unconfined"
+	return !x.place.contained() && inside.confined()
 }
 
 // restrictedProfile is where Ubuntu's setting moves a process to that makes a user
@@ -151,14 +145,37 @@ func (x *examination) bySetting(inside Answer) bool {
 	return strings.HasPrefix(inside.Label, restrictedProfile) || !x.place.contained() && x.line(appArmorSetting) == "1"
 }
 
+// appArmorRefuses says whether it is AppArmor that lets no namespace be made: by
+// the machine's setting, where the profile that it moves processes to is not
+// loaded, or by a profile that this process is confined by.
+func (x *examination) appArmorRefuses(made Answer) bool {
+	if !errors.Is(made.Start, syscall.EACCES) || x.place.contained() {
+		return false
+	}
+	return x.line(appArmorSetting) == "1" || made.confined()
+}
+
+// appArmorFixes are what helps against its restriction. Only the machine's setting
+// can be lifted for all.
+func (x *examination) appArmorFixes(setting bool) []string {
+	fix := []string{
+		"# for this program alone, and undone at its end; it takes sudo:",
+		"untrusted-steps run --host-setup auto FILE",
+		"# the same for all runs of this account, until untrusted-steps prepare --undo:",
+		"untrusted-steps prepare",
+	}
+	if setting {
+		fix = append(fix, "# or for everything on this machine, until it restarts:", fixAppArmor)
+	}
+	return fix
+}
+
 func label(name string) string {
 	if name == "" || name == "unconfined" {
 		return ""
 	}
 	return ", under its profile " + name
 }
-
-func (x *examination) labelled() string { return label(x.line("/proc/self/attr/current")) }
 
 // filtered says whether a system call filter is on this process.
 func (x *examination) filtered() bool { return x.field(selfStatus, "Seccomp") == "2" }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"syscall"
 )
@@ -59,7 +60,8 @@ type Answer struct {
 	Start error `json:"-"`
 	// Done is each thing that was tried, in order.
 	Done []Op `json:"done,omitempty"`
-	// Label is what AppArmor calls the process; empty where it says nothing.
+	// Label is what AppArmor calls the process, or this one where that could not be
+	// started; empty where it says nothing.
 	Label string `json:"label,omitempty"`
 }
 
@@ -96,11 +98,18 @@ func (a Answer) first() *Op {
 	return nil
 }
 
-// denied says whether what failed was forbidden.
+// denied says whether what failed was forbidden. The ids of a namespace are mapped
+// by whoever starts a process in it, so that can be the start.
 func (a Answer) denied() bool {
+	if errors.Is(a.Start, syscall.EPERM) || errors.Is(a.Start, syscall.EACCES) {
+		return true
+	}
 	op := a.first()
 	return op != nil && (op.Errno == syscall.EPERM || op.Errno == syscall.EACCES)
 }
+
+// confined says whether AppArmor has a profile on the process.
+func (a Answer) confined() bool { return a.Label != "" && a.Label != "unconfined" }
 
 // why says what failed, in words.
 func (a Answer) why() string {

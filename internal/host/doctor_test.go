@@ -277,6 +277,32 @@ var kinds = []struct {
 		h.sockets = nil
 		return h
 	}(), want: map[string][2]string{"user-namespaces": {"it is 63000 here", "lsns --type user"}, "overlay": {"", ""}}, fail: []string{"user-namespaces"}, no: "apparmor"},
+	{name: "AppArmor lets no namespace be made", host: func() fake {
+		h := restrictedHost(hosted("6.17.0-azure"))
+		h.tries[tryMade], h.sockets = Answer{Start: syscall.EACCES, Label: "unconfined"}, nil
+		return h
+	}(), want: map[string][2]string{
+		"user-namespaces": {"AppArmor refuses to make a user namespace", "untrusted-steps run --host-setup auto FILE\n# the same"},
+		"own-id-map":      {"", ""}, "overlay": {"", ""}, "engine-native": {"", ""},
+	}, fail: []string{"user-namespaces", "engine-native"}, no: "security-opt"},
+	{name: "a profile that confines this very program", host: func() fake {
+		h := restrictedHost(hosted("6.12.0-generic"))
+		delete(h.files, appArmorSetting)
+		h.tries[tryMade], h.sockets = Answer{Start: syscall.EACCES, Label: "job"}, nil
+		return h
+	}(), want: map[string][2]string{
+		"user-namespaces": {"under its profile job", "untrusted-steps prepare"},
+		"own-id-map":      {"", ""}, "overlay": {"", ""}, "engine-native": {"", ""},
+	}, fail: []string{"user-namespaces", "engine-native"}, no: "sysctl"},
+	{name: "a profile that denies this very program every capability", host: func() fake {
+		h := restrictedHost(hosted("6.12.0-generic"))
+		delete(h.files, appArmorSetting)
+		h.tries[tryInside], h.sockets = Answer{Start: syscall.EPERM, Label: "job"}, nil
+		return h
+	}(), want: map[string][2]string{
+		"user-namespaces": {"denies every capability in it, under its profile job", "untrusted-steps prepare"},
+		"own-id-map":      {"", ""}, "overlay": {"", ""}, "engine-native": {"", ""},
+	}, fail: []string{"user-namespaces", "engine-native"}, no: "sysctl"},
 	{name: "user namespaces kept from users (older Debian)", host: func() fake {
 		h := hosted("5.10.0-28-amd64")
 		h.tries = map[string]Answer{tryMade: {Start: syscall.EPERM}, tryInside: {Start: syscall.EPERM}, tryOwnMap: {Start: syscall.EPERM}}

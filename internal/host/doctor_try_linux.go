@@ -124,7 +124,7 @@ func try(ctx context.Context, t Trial) Answer {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
-		return Answer{Start: err}
+		return Answer{Start: err, Label: ownLabel()}
 	}
 	err := cmd.Wait()
 	var a Answer

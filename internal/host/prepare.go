@@ -96,7 +96,7 @@ type Action struct {
 	// Groups are control groups that it removes: those below go first, and the
 	// kernel may take a moment to see that they are empty.
 	Groups []string
-	// House: it is about what says what there is to undo, which nobody needs told.
+	// House: it only makes room for others, which nobody needs told.
 	House bool
 	// Last: it removes what says what there is to undo, so only if all is undone.
 	Last bool
@@ -252,9 +252,9 @@ func (f Facts) copyActions() []Action {
 		install := f.root("copy this program to "+path, "", "install", "-m", "0755", "-o", "0", "-g", "0", f.Source, path)
 		install.Sum = &Sum{Path: path, SHA256: f.SHA256}
 		list = append(list,
-			f.root("make "+f.CopyIn, "", "mkdir", "-p", "-m", "0755", f.CopyIn),
-			f.root("make "+dir, "", "mkdir", "-p", "-m", "0750", dir),
-			f.root(fmt.Sprintf("let group %d enter it", f.GID), "", "chown", "0:"+strconv.Itoa(f.GID), dir),
+			house(f.root("make "+f.CopyIn, "", "mkdir", "-p", "-m", "0755", f.CopyIn)),
+			house(f.root("make "+dir, "", "mkdir", "-p", "-m", "0750", dir)),
+			house(f.root(fmt.Sprintf("let group %d enter it", f.GID), "", "chown", "0:"+strconv.Itoa(f.GID), dir)),
 			install)
 	}
 	text := profile(f.CopyIn, name)
@@ -265,7 +265,7 @@ func (f Facts) copyActions() []Action {
 	file := filepath.Join(f.Profiles, profileName(name))
 	return append(list,
 		f.root("write "+file, text, "tee", file),
-		f.root("make it readable", "", "chmod", "0644", file),
+		house(f.root("let it be read", "", "chmod", "0644", file)),
 		f.root(does, "", "apparmor_parser", "--replace", "--skip-cache", file))
 }
 
@@ -314,7 +314,7 @@ func (p *Steps) groups(f Facts, lease *Lease) (scope bool) {
 	owner := fmt.Sprintf("%d:%d", f.UID, f.GID)
 	p.Actions = append(p.Actions,
 		f.root("make the control group "+groupNames(dirs), "", "mkdir", dirs...),
-		f.root("give it to user "+strconv.Itoa(f.UID), "", "chown", append([]string{owner}, owned...)...),
+		house(f.root("give it to user "+strconv.Itoa(f.UID), "", "chown", append([]string{owner}, owned...)...)),
 		f.root(fmt.Sprintf("move process %d into it", f.PID), strconv.Itoa(f.PID)+"\n", "tee", into...))
 	return false
 }

@@ -80,6 +80,11 @@ func (p *Preparer) Begin(ctx context.Context) (out Added) {
 	}
 	if f.Started {
 		note("this program was started again, " + f.whereNow())
+		for _, l := range p.leases() { // what it did when it was the one before
+			if l.Name == f.Name {
+				out.Notes = append(out.Notes, l.words()...)
+			}
+		}
 	}
 	plan := Plan(f)
 	if f.Root != nil && (len(plan.Actions) > 0 || p.stale(f)) {
@@ -167,16 +172,11 @@ func (p *Preparer) lookNamespaces(ctx context.Context, f *Facts) {
 	m := Here(p.Getenv)
 	x := newExamination(m, Options{})
 	if made := m.Try(ctx, Trial{What: tryMade}); !made.worked() {
-		f.Namespaces = made.why()
-		return
+		f.Namespaces, f.AppArmor, f.BySetting = made.why(), x.appArmorRefuses(made), x.line(appArmorSetting) == "1"
+	} else if inside := x.tryInside(ctx); !inside.worked() {
+		f.Namespaces, f.AppArmor, f.BySetting = inside.why(), inside.denied() && x.restricted(inside), x.bySetting(inside)
 	}
-	inside := x.tryInside(ctx)
-	if inside.worked() {
-		return
-	}
-	f.Namespaces = inside.why()
-	if f.AppArmor = inside.denied() && x.restricted(inside); f.AppArmor {
-		f.BySetting = x.bySetting(inside)
+	if f.AppArmor {
 		p.lookCopy(ctx, f)
 	}
 }
@@ -355,12 +355,17 @@ func (p *Preparer) abandoned(f Facts, l Lease) bool {
 
 // lifted says whether another run that is on has the machine's setting changed.
 func (p *Preparer) lifted(f Facts) bool {
-	own := false
-	others := slices.ContainsFunc(p.leases(), func(l Lease) bool {
-		own = own || l.Name == f.Name && l.Sysctl
-		return l.Name != f.Name && l.Sysctl && !limits.Gone(p.limit, l.Name)
-	})
-	return others && !own
+	others := false
+	for _, l := range p.leases() {
+		switch {
+		case !l.Sysctl:
+		case l.Name == f.Name:
+			return false // it holds it as well
+		default:
+			others = others || !limits.Gone(p.limit, l.Name)
+		}
+	}
+	return others
 }
 
 // copyAt is a copy of this program, of this version or another.

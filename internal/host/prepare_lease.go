@@ -32,6 +32,24 @@ type Moved struct {
 // made says whether there is anything to undo.
 func (l Lease) made() bool { return len(l.Groups) > 0 || l.Copy != "" || l.Sysctl }
 
+// words are what was made, for people.
+func (l Lease) words() (list []string) {
+	if len(l.Groups) > 0 {
+		var dirs []string
+		for _, g := range l.Groups {
+			dirs = append(dirs, g.Dir)
+		}
+		list = append(list, "it has the control group "+groupNames(dirs)+", which sudo made")
+	}
+	if l.Copy != "" {
+		list = append(list, "it is a copy that sudo made, under the AppArmor profile "+profileName(l.Copy)+", which lets that program use user namespaces")
+	}
+	if l.Sysctl {
+		list = append(list, "every program on this machine may use user namespaces until it ends")
+	}
+	return list
+}
+
 func (l Lease) path(state string) string { return filepath.Join(state, l.Name) }
 
 // write makes the lease's file.
@@ -41,15 +59,17 @@ func (l Lease) write(f Facts) []Action {
 		text = nil
 	}
 	path := l.path(f.State)
-	list := []Action{
-		f.root("make "+f.State, "", "mkdir", "-p", "-m", "0755", f.State),
-		f.root("write down in "+path+" what is made", string(text)+"\n", "tee", path),
-		f.root("let it be read", "", "chmod", "0644", path),
+	return []Action{
+		house(f.root("make "+f.State, "", "mkdir", "-p", "-m", "0755", f.State)),
+		house(f.root("write down in "+path+" what is made", string(text)+"\n", "tee", path)),
+		house(f.root("let it be read", "", "chmod", "0644", path)),
 	}
-	for i := range list {
-		list[i].House = true
-	}
-	return list
+}
+
+// house marks what nobody needs told.
+func house(a Action) Action {
+	a.House = true
+	return a
 }
 
 // maxLease bounds a lease's file, and maxGroups what is in it.
@@ -136,7 +156,7 @@ func (f Facts) uncopy(in, name string) []Action {
 	path := copyPath(in, name)
 	return []Action{
 		f.root("unload the AppArmor profile "+profileName(name), profile(in, name), "apparmor_parser", "--remove"),
-		f.root("remove "+filepath.Dir(path), "", "rm", "-f", path),
-		f.root("remove the folder", "", "rmdir", filepath.Dir(path)),
+		f.root("remove "+path, "", "rm", "-f", path),
+		house(f.root("remove its folder", "", "rmdir", filepath.Dir(path))),
 	}
 }

@@ -220,6 +220,9 @@ func TestPlan(t *testing.T) {
 			if diff := cmp.Diff(*p.Lease, back); diff != "" {
 				t.Errorf("the lease reads back otherwise: %s", diff)
 			}
+			if len(back.words()) == 0 {
+				t.Error("a program that is started again cannot say what was made")
+			}
 		})
 	}
 }
