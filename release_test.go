@@ -267,11 +267,16 @@ func releaseIsTagged(t *testing.T, dist string) {
 		t.Fatal(err)
 	}
 	release := func(tag, commit, dir string) (string, error) { return tried(repo, env, script, tag, commit, dir) }
-	if out, err := release("v1.2.3", source, dist); err != nil {
+	out, err := release("v1.2.3", source, dist)
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
 	made := git("rev-parse", "v1.2.3^{commit}")
+	// What is pushed may replace this and nothing else.
+	if want := fmt.Sprintf("v1.2.3 %s %s\nv1 %s \n", made, source, made); out != want {
+		t.Errorf("it says\n%swant\n%s", out, want)
+	}
 	if made == source || git("rev-parse", made+"^") != source || git("rev-parse", "v1") != made {
 		t.Errorf("the release is %s, v1 is %s and the source is %s", made, git("rev-parse", "v1"), source)
 	}
@@ -332,7 +337,7 @@ func releaseIsTagged(t *testing.T, dist string) {
 			t.Errorf("dist/%s is not what was built", name)
 		}
 	}
-	out, err := tried(tree, []string{
+	out, err = tried(tree, []string{
 		"PATH=/usr/bin:/bin", "UNTRUSTED_STEPS_ACTION=" + tree, "UNTRUSTED_STEPS_ENGINE=native",
 		"UNTRUSTED_STEPS_FILE=", "UNTRUSTED_STEPS_STEPS=steps: []", "GITHUB_ACTIONS=true", "GITHUB_WORKSPACE=" + t.TempDir(),
 	}, "bash", filepath.Join(tree, "scripts/action.sh"))

@@ -81,6 +81,7 @@ func TestOwnWorkflowsArePinned(t *testing.T) {
 
 // releaseWorkflow is .github/workflows/release.yml.
 type releaseWorkflow struct {
+	Concurrency any
 	Permissions map[string]string
 	Jobs        map[string]releaseJob
 }
@@ -89,6 +90,7 @@ type releaseJob struct {
 	Needs           names
 	If              string
 	ContinueOnError any `yaml:"continue-on-error"`
+	Concurrency     map[string]string
 	Permissions     map[string]string
 	Steps           []releaseStep
 }
@@ -181,6 +183,25 @@ func TestReleaseIsAChain(t *testing.T) {
 	want := map[string]names{"build": nil, "again": {"build"}, "attest": {"again"}, "publish": {"attest"}}
 	if diff := cmp.Diff(want, needs); diff != "" {
 		t.Errorf("what the jobs need (-want +got)\n%s", diff)
+	}
+}
+
+// TestReleaseWaitsForItself: two runs of one tag do not write at a time. Of a group
+// only one run waits, and a third ends it: a release of another tag would be lost.
+func TestReleaseWaitsForItself(t *testing.T) {
+	w := readRelease(t)
+	if w.Concurrency != nil {
+		t.Errorf("the whole run is in a group (%v): one that waits is ended by a third", w.Concurrency)
+	}
+	got := map[string]map[string]string{}
+	for name, job := range w.Jobs {
+		if job.Concurrency != nil {
+			got[name] = job.Concurrency
+		}
+	}
+	want := map[string]map[string]string{"publish": {"group": "publish-${{ github.ref }}", "cancel-in-progress": "false"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("jobs in a group (-want +got)\n%s", diff)
 	}
 }
 

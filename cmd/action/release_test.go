@@ -124,6 +124,17 @@ func TestReleaseWorkflow(t *testing.T) {
 	if got, want := release("v1.3.0-rc.1"), view("v1.3.0-rc.1")+"gh release create v1.3.0-rc.1 --verify-tag --generate-notes --prerelease\n"+upload("v1.3.0-rc.1"); got != want || at("refs/tags/v1") != made {
 		t.Errorf("a pre-release makes v1 %s and calls\n%swant %s and\n%s", at("refs/tags/v1"), got, made, want)
 	}
+
+	// v1 went on behind the back of a run: what it decided no longer holds.
+	must("git push -q -f origin " + source + ":refs/tags/v1")
+	must("git tag v1.3.0 " + source + "; git push -q origin v1.3.0")
+	if out, err := run(publish[0], "v1.3.0", source); err == nil || !strings.Contains(out, "stale info") || at("refs/tags/v1") != source {
+		t.Errorf("a run that was overtaken makes v1 %s (%v)\n%s", at("refs/tags/v1"), err, out)
+	}
+	must("git fetch -q -f origin '+refs/tags/*:refs/tags/*'")
+	if out, err := run(publish[0], "v1.3.0", source); err != nil || at("refs/tags/v1") != at("refs/tags/v1.3.0") {
+		t.Errorf("run again, it makes v1 %s (%v)\n%s", at("refs/tags/v1"), err, out)
+	}
 }
 
 // releaseBuild is a stand-in for the script: it builds what its version says.
