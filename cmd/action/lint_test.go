@@ -81,14 +81,36 @@ func TestOwnWorkflowsArePinned(t *testing.T) {
 
 // releaseWorkflow is .github/workflows/release.yml.
 type releaseWorkflow struct {
+	Concurrency any
 	Permissions map[string]string
-	Jobs        map[string]struct {
-		Permissions map[string]string
-		Steps       []struct {
-			Name, Uses, Run string
-			With            map[string]string
-		}
+	Jobs        map[string]releaseJob
+}
+
+type releaseJob struct {
+	Needs           names
+	If              string
+	ContinueOnError any `yaml:"continue-on-error"`
+	Concurrency     map[string]string
+	Permissions     map[string]string
+	Steps           []releaseStep
+}
+
+type releaseStep struct {
+	Name, Uses, Run, If string
+	ContinueOnError     any    `yaml:"continue-on-error"`
+	WorkingDirectory    string `yaml:"working-directory"`
+	With                map[string]string
+}
+
+// names is one name or a list of them.
+type names []string
+
+func (n *names) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind == yaml.ScalarNode {
+		*n = names{node.Value}
+		return nil
 	}
+	return node.Decode((*[]string)(n))
 }
 
 func readRelease(t *testing.T) (w releaseWorkflow) {
@@ -130,6 +152,56 @@ func TestReleaseMayDoNoMore(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("permissions of the jobs (-want +got)\n%s", diff)
+	}
+}
+
+// TestReleaseIsAChain: nothing is signed before another machine has built the same,
+// nothing is published before it is signed, nothing goes on after a failure, and
+// every job has the commit that the tag named when the run began.
+func TestReleaseIsAChain(t *testing.T) {
+	needs := map[string]names{}
+	for name, job := range readRelease(t).Jobs {
+		needs[name] = job.Needs
+		if job.If != "" || job.ContinueOnError != nil {
+			t.Errorf("%s has a condition of its own (%q, %v): without one a job is run if those it needs passed, and fails if a step does", name, job.If, job.ContinueOnError)
+		}
+		for _, s := range job.Steps {
+			if s.If != "" || s.ContinueOnError != nil {
+				t.Errorf("%s: the step %q %q is one that may be left out or fail (%q, %v)", name, s.Name, s.Uses, s.If, s.ContinueOnError)
+			}
+			if strings.HasPrefix(s.Uses, "actions/checkout@") && s.With["ref"] != "${{ github.sha }}" {
+				t.Errorf("%s checks out %q: a tag can be moved meanwhile", name, s.With["ref"])
+			}
+			if strings.HasPrefix(s.Uses, "actions/setup-go@") && s.With["go-version"] != "${{ env.GO_VERSION }}" {
+				t.Errorf("%s takes the Go %q", name, s.With["go-version"])
+			}
+			if strings.HasPrefix(s.Uses, "actions/attest-build-provenance@") && s.With["subject-checksums"] != "dist/SHA256SUMS" {
+				t.Errorf("%s signs %v", name, s.With)
+			}
+		}
+	}
+	want := map[string]names{"build": nil, "again": {"build"}, "attest": {"again"}, "publish": {"attest"}}
+	if diff := cmp.Diff(want, needs); diff != "" {
+		t.Errorf("what the jobs need (-want +got)\n%s", diff)
+	}
+}
+
+// TestReleaseWaitsForItself: two runs of one tag do not write at a time. Of a group
+// only one run waits, and a third ends it: a release of another tag would be lost.
+func TestReleaseWaitsForItself(t *testing.T) {
+	w := readRelease(t)
+	if w.Concurrency != nil {
+		t.Errorf("the whole run is in a group (%v): one that waits is ended by a third", w.Concurrency)
+	}
+	got := map[string]map[string]string{}
+	for name, job := range w.Jobs {
+		if job.Concurrency != nil {
+			got[name] = job.Concurrency
+		}
+	}
+	want := map[string]map[string]string{"publish": {"group": "publish-${{ github.ref }}", "cancel-in-progress": "false"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("jobs in a group (-want +got)\n%s", diff)
 	}
 }
 

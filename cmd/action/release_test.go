@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -122,5 +123,86 @@ func TestReleaseWorkflow(t *testing.T) {
 	}
 	if got, want := release("v1.3.0-rc.1"), view("v1.3.0-rc.1")+"gh release create v1.3.0-rc.1 --verify-tag --generate-notes --prerelease\n"+upload("v1.3.0-rc.1"); got != want || at("refs/tags/v1") != made {
 		t.Errorf("a pre-release makes v1 %s and calls\n%swant %s and\n%s", at("refs/tags/v1"), got, made, want)
+	}
+
+	// v1 went on behind the back of a run: what it decided no longer holds.
+	must("git push -q -f origin " + source + ":refs/tags/v1")
+	must("git tag v1.3.0 " + source + "; git push -q origin v1.3.0")
+	if out, err := run(publish[0], "v1.3.0", source); err == nil || !strings.Contains(out, "stale info") || at("refs/tags/v1") != source {
+		t.Errorf("a run that was overtaken makes v1 %s (%v)\n%s", at("refs/tags/v1"), err, out)
+	}
+	must("git fetch -q -f origin '+refs/tags/*:refs/tags/*'")
+	if out, err := run(publish[0], "v1.3.0", source); err != nil || at("refs/tags/v1") != at("refs/tags/v1.3.0") {
+		t.Errorf("run again, it makes v1 %s (%v)\n%s", at("refs/tags/v1"), err, out)
+	}
+}
+
+// releaseBuild is a stand-in for the script: it builds what its version says.
+const releaseBuild = `#!/bin/sh
+mkdir -p "$2" && cd "$2" || exit 1
+for arch in amd64 arm64; do echo "$arch of $1" >untrusted-steps-linux-$arch; done
+sha256sum untrusted-steps-linux-* >SHA256SUMS
+`
+
+// TestReleaseBuiltAgain: the scripts of the jobs that check what was built, in their
+// order, with what an action would have brought in its place. Only what this machine
+// comes to as well is let through, and signed only what is as its sums say.
+func TestReleaseBuiltAgain(t *testing.T) {
+	put := func(t *testing.T, path, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := func(text, name string) string { return fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(text)), name) }
+	const (
+		amd64, arm64 = "untrusted-steps-linux-amd64", "untrusted-steps-linux-arm64"
+		one, two     = "amd64 of v1.2.3\n", "arm64 of v1.2.3\n"
+	)
+	sums := sum(one, amd64) + sum(two, arm64)
+	for _, c := range []struct {
+		name          string
+		dist          map[string]string
+		again, attest bool
+	}{
+		{"the same", map[string]string{amd64: one, arm64: two, "SHA256SUMS": sums}, true, true},
+		{"another binary, with its sum", map[string]string{amd64: one, arm64: "evil", "SHA256SUMS": sum(one, amd64) + sum("evil", arm64)}, false, true},
+		{"another binary that SHA256SUMS does not have", map[string]string{amd64: one, arm64: "evil", "SHA256SUMS": sum(one, amd64)}, false, true},
+		{"a file too many", map[string]string{amd64: one, arm64: two, "SHA256SUMS": sums, "other": ""}, false, true},
+		{"another binary under the old sum", map[string]string{amd64: one, arm64: "evil", "SHA256SUMS": sums}, false, false},
+		{"sums of nothing", map[string]string{amd64: one, arm64: two, "SHA256SUMS": ""}, false, false},
+	} {
+		for job, want := range map[string]bool{"again": c.again, "attest": c.attest} {
+			t.Run(c.name+"/"+job, func(t *testing.T) {
+				dir, ran := t.TempDir(), 0
+				for _, s := range readRelease(t).Jobs[job].Steps {
+					switch action, _, _ := strings.Cut(s.Uses, "@"); action {
+					case "actions/checkout":
+						put(t, filepath.Join(dir, s.With["path"], "scripts/release-build"), releaseBuild)
+					case "actions/download-artifact":
+						for name, text := range c.dist {
+							put(t, filepath.Join(dir, s.With["path"], name), text)
+						}
+					case "actions/setup-go", "actions/attest-build-provenance":
+					case "":
+						ran++
+						cmd := exec.Command("bash", "-e", "-c", s.Run)
+						cmd.Dir = filepath.Join(dir, s.WorkingDirectory)
+						cmd.Env = append(os.Environ(), "GITHUB_REF_NAME=v1.2.3")
+						if out, err := cmd.CombinedOutput(); err != nil {
+							if want {
+								t.Errorf("%s: %v\n%s", s.Run, err, out)
+							}
+							return
+						}
+					default:
+						t.Fatalf("this test does not know %s", s.Uses)
+					}
+				}
+				if !want || ran == 0 {
+					t.Errorf("it is let through, by %d scripts", ran)
+				}
+			})
+		}
 	}
 }
