@@ -131,33 +131,8 @@ func (r *run) annotations() []gha.Annotation {
 	return out
 }
 
-// annotated is the steps file as an annotation names it: from the root of the
-// checkout, which is where GitHub looks for it. Elsewhere it stays as it was given.
+// annotated is the steps file as an annotation names it.
 func (r *run) annotated() string { return r.app.annotatedFile(r.opt.file) }
-
-func (a *app) annotatedFile(f string) string {
-	if f == "" || f == "-" {
-		return ""
-	}
-	root := a.getenv("GITHUB_WORKSPACE")
-	if root == "" {
-		return f
-	}
-	abs, err := filepath.Abs(f)
-	if err == nil {
-		abs, err = filepath.EvalSymlinks(abs)
-	}
-	if err == nil {
-		root, err = filepath.EvalSymlinks(root)
-	}
-	if err != nil {
-		return f
-	}
-	if rel, err := filepath.Rel(root, abs); err == nil && filepath.IsLocal(rel) {
-		return rel
-	}
-	return f
-}
 
 func (r *run) outputs() gha.Outputs {
 	out := gha.Outputs{Verdict: r.result.Verdict}

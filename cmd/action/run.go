@@ -22,6 +22,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
@@ -549,7 +550,8 @@ func (r *run) propose() {
 	if len(list) == 0 {
 		return
 	}
-	patch, skipped := steps.Propose(r.plan.File, r.source, list)
+	at := r.app.patched(r.opt.file)
+	patch, skipped := steps.Propose(at.path, r.source, list)
 	if len(skipped) > 0 {
 		r.log.Say(fmt.Sprintf("written in a way that no patch fits, so paste by hand: %s", strings.Join(skipped, ", ")))
 	}
@@ -561,7 +563,8 @@ func (r *run) propose() {
 		r.log.Say(err.Error())
 		return
 	}
-	r.log.Say("patch:   " + path + " (git apply)")
+	r.log.Say("patch:   " + path)
+	r.log.Say("apply:   git -C " + host.Quote(at.top) + " apply " + host.Quote(path))
 }
 
 func noun(n int, one, many string) string {

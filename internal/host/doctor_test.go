@@ -544,7 +544,7 @@ func TestAStatusThatIsNoneFails(t *testing.T) {
 
 func TestQuote(t *testing.T) {
 	for in, want := range map[string]string{"/a/b-c": "/a/b-c", "/a b": "'/a b'", "/a'b": `'/a'\''b'`, "": "''", "/$(x)": "'/$(x)'"} {
-		if got := quote(in); got != want {
+		if got := Quote(in); got != want {
 			t.Errorf("%q is %s, want %s", in, got, want)
 		}
 	}

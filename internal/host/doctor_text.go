@@ -67,8 +67,8 @@ func (r *Report) WriteText(w io.Writer) error {
 // oneLine puts what may have several on one.
 func oneLine(s string) string { return strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ") }
 
-// quote makes a path one word of a shell.
-func quote(path string) string {
+// Quote makes a path one word of a shell.
+func Quote(path string) string {
 	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,") == "" && path != "" {
 		return path
 	}

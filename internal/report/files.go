@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"slices"
@@ -46,6 +47,7 @@ func files(s *steps.StepResult, n int) string {
 // why.
 func firstLines(s *steps.StepResult, n int) []string {
 	want := s.First[:min(len(s.First), n)]
+	inPackages := packages(s)
 	found := make(map[string]*steps.FileChange, len(want))
 	for _, path := range want {
 		found[path] = nil
@@ -62,12 +64,47 @@ func firstLines(s *steps.StepResult, n int) []string {
 		if f := found[path]; f != nil {
 			line = "! " + fileLine(f)
 		}
-		if why := policy.Why(path); why != "" {
+		if why := cmp.Or(inPackages[path], policy.Why(path)); why != "" {
 			line += ": " + why
 		}
 		out = append(out, line)
 	}
 	return out
+}
+
+// packages says of each folder of installed packages that a reviewer must see how
+// much was done in it: one line in place of thousands.
+func packages(s *steps.StepResult) map[string]string {
+	in := map[string]map[string]int{}
+	for _, path := range s.First {
+		if strings.HasSuffix(path, "/") {
+			in[path] = map[string]int{}
+		}
+	}
+	if len(in) == 0 {
+		return nil
+	}
+	for i := range s.Files {
+		folder, _ := policy.Installed(rawPath(&s.Files[i]))
+		if n := in[folder]; n != nil {
+			n[s.Files[i].Change]++
+		}
+	}
+	out := make(map[string]string, len(in))
+	for path, n := range in {
+		out[path] = strings.Join(append([]string{policy.Why(path)}, changeCounts(n)...), ", ")
+	}
+	return out
+}
+
+// changeCounts are words for how many changes of each kind there were.
+func changeCounts(n map[string]int) []string {
+	words := make([]string, 0, len(n))
+	for word, n := range n {
+		words = append(words, fmt.Sprintf("%d %s", n, word))
+	}
+	slices.Sort(words)
+	return words[:min(len(words), 5)] // no run has more
 }
 
 // otherLines are at most n lines of what was deleted or replaced, n of the rest,
@@ -153,14 +190,7 @@ func sum(top string, in []*steps.FileChange) string {
 			renamed++
 		}
 	}
-	words := make([]string, 0, len(n)+1)
-	for word, n := range n {
-		words = append(words, fmt.Sprintf("%d %s", n, word))
-	}
-	slices.Sort(words)
-	if len(words) > 5 { // no run has more
-		words = words[:5]
-	}
+	words := changeCounts(n)
 	if renamed > 0 {
 		words = append(words, fmt.Sprintf("%d with the content of a deleted file", renamed))
 	}

@@ -14,7 +14,7 @@ import (
 // logs and diffs are shown; nil writes a page without them, which says so.
 func WriteHTML(w io.Writer, r *steps.Result, files fs.FS) error {
 	return html.Write(w, r, html.Options{
-		Verdict: verdictLine(r), Warnings: limitations(r), Top: tops(r), Protected: steers, Meaning: egress.Meaning, Files: files,
+		Verdict: verdictLine(r), Warnings: limitations(r), Top: tops(r), Look: look, Meaning: egress.Meaning, Files: files,
 		Words: func(s *steps.StepResult) html.Words {
 			return html.Words{
 				Outcome: outcome(s), Note: note(s), Reason: reason(s), Time: elapsed(s),
@@ -24,6 +24,14 @@ func WriteHTML(w io.Writer, r *steps.Result, files fs.FS) error {
 	})
 }
 
-// steers says whether a change decides what later runs or reviews do, or gives
-// its file somebody's rights.
-func steers(f *steps.FileChange) bool { return armed(f) || policy.Why(rawPath(f)) != "" }
+// look says in a word or two what a change is that comes before others, whatever
+// the step's policy said of it; empty: nothing of the kind.
+func look(f *steps.FileChange) string {
+	switch {
+	case armed(f):
+		return "set-id bits"
+	case policy.Protected(rawPath(f)):
+		return "protected"
+	}
+	return ""
+}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -138,9 +139,9 @@ func lookFirst(r *steps.Result) []string {
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		kept := s.Workspace == "committed" || s.Workspace == "kept"
-		changes := changeWords(s)
+		changes, inPackages := changeWords(s), packages(s)
 		for _, path := range s.First {
-			why := policy.Why(path)
+			why := cmp.Or(inPackages[path], policy.Why(path))
 			switch word := changes[path]; {
 			case why == "" && word == "":
 				why = "its step below says how it changed"

@@ -2,10 +2,11 @@ package steps
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace/patch"
 )
 
 // Proposal is what an audit found out about one step.
@@ -15,7 +16,8 @@ type Proposal struct {
 }
 
 // Propose writes the lists that an audit found into the steps file: the result
-// is a patch in unified form, empty if there is nothing to change. In each step
+// is a patch in unified form, empty if there is nothing to change. name is the file
+// from the folder where the patch is to be applied. In each step
 // the list stands in the place of egressMode and of the old list. skipped are
 // the steps that are written in a way that lines cannot be put into, such as
 // {run: x} on one line, or by defaults; their list is in the report.
@@ -145,9 +147,8 @@ func unified(name string, lines []string, edits []edit) string {
 	if len(edits) == 0 {
 		return ""
 	}
-	shown := strings.TrimPrefix(filepath.ToSlash(filepath.Clean(name)), "/")
 	var b strings.Builder
-	fmt.Fprintf(&b, "--- a/%s\n+++ b/%s\n", shown, shown)
+	fmt.Fprintf(&b, "--- %s\n+++ %s\n", patch.Quoted("a/", name), patch.Quoted("b/", name))
 	moved := 0 // lines added so far
 	for i := 0; i < len(edits); {
 		j := i + 1

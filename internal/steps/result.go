@@ -160,7 +160,8 @@ type StepResult struct {
 	// WorkspaceBy is how the step was kept from writing to the workspace itself:
 	// by an overlay over it, or with a copy of it.
 	WorkspaceBy string `json:"workspaceBy,omitempty" jsonschema:"enum=overlay,enum=copy"`
-	// First are paths of files that a reviewer should see before all others.
+	// First are paths of files that a reviewer should see before all others. One that
+	// ends in a slash is a folder of installed packages, with many such files in it.
 	First []string `json:"first,omitempty"`
 	// Patch is what the step changed, as git apply takes it.
 	Patch *Patch `json:"patch,omitempty"`

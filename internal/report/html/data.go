@@ -1,6 +1,7 @@
 package html
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -125,24 +126,23 @@ func (p *page) why(e *steps.EgressRecord) string {
 	return out
 }
 
-// allFiles has what a reader should see first before the rest, of all steps.
+// allFiles has what a reader should see first before the rest, of all steps, in the
+// order in which the steps' own lists and the top of the page have it.
 func (p *page) allFiles(d *data, have *room) error {
-	var order [ranks][]place
+	var all []place
 	missing := 0
 	for i := range p.r.Steps {
 		s := &p.r.Steps[i]
-		first := map[string]bool{}
-		for _, path := range s.First {
-			first[path] = true
+		first := make(map[string]int, len(s.First))
+		for n, path := range s.First {
+			first[path] = n
 		}
 		for k := range s.Files {
-			mark := p.mark(&s.Files[k], first)
-			rank := rankOf(&s.Files[k], mark)
-			order[rank] = append(order[rank], place{i, k, mark})
+			all = append(all, p.ranked(i, k, first))
 		}
 		missing += max(0, s.FilesTotal-len(s.Files)) // what the result itself only counts
 	}
-	all := slices.Concat(order[:]...)
+	slices.SortStableFunc(all, place.compare)
 	for n, at := range all {
 		s := &p.r.Steps[at.step]
 		f := &s.Files[at.file]
@@ -167,34 +167,49 @@ func (p *page) allFiles(d *data, have *room) error {
 // became are the words for what came of a step's changes.
 var became = []string{"committed", "discarded", "kept"}
 
-// place is where a changed file stands in the result.
+// place is where a changed file stands in the result, and on the page.
 type place struct {
 	step, file int
 	mark       string
+	rank       rank
+	first      int // place in the step's list of what to look at first
 }
 
-// ranks is how many kinds of files there are, worst first.
-const ranks = 3
+// rank is how early files are told, worst first.
+type rank int
 
-func rankOf(f *steps.FileChange, mark string) int {
+const (
+	firstKept    rank = iota // in a step's list, and in the workspace
+	firstDropped             // in a step's list
+	named                    // protected or armed, and in no list
+	gone
+	plain
+)
+
+func (a place) compare(b place) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.step, b.step), cmp.Compare(a.first, b.first))
+}
+
+// ranked says where a file stands, and why it comes before others, or nothing.
+func (p *page) ranked(step, file int, first map[string]int) place {
+	s := &p.r.Steps[step]
+	f := &s.Files[file]
+	out := place{step: step, file: file, mark: p.o.Look(f), rank: plain}
+	n, listed := first[exact(f)]
 	switch {
-	case mark != "":
-		return 0
+	case listed && (s.Workspace == "committed" || s.Workspace == "kept"):
+		out.rank, out.first = firstKept, n
+	case listed:
+		out.rank, out.first = firstDropped, n
+	case out.mark != "":
+		out.rank = named
 	case f.Change == "deleted" || f.Change == "retyped":
-		return 1
+		out.rank = gone
 	}
-	return 2
-}
-
-// mark says why a file comes before others, or nothing.
-func (p *page) mark(f *steps.FileChange, first map[string]bool) string {
-	switch {
-	case p.o.Protected(f):
-		return "protected"
-	case first[exact(f)]:
-		return "look first"
+	if listed && out.mark == "" {
+		out.mark = "look first"
 	}
-	return ""
+	return out
 }
 
 // exact is the path as a step wrote it, which is how First has it.

@@ -71,9 +71,14 @@ func options(r *steps.Result) Options {
 			return Words{Outcome: "exit 1", Note: s.Name, Reason: s.Reason, Time: "0.5 s", Memory: "1 of 512 MiB", Requests: "1 ok", Files: "4", Notes: s.Notes,
 				Tries: []string{s.Reason}}
 		},
-		Protected: func(f *steps.FileChange) bool { return strings.HasPrefix(f.Path, ".git/") },
-		Top:       []Top{{Word: attack(8), Items: attacks}},
-		Meaning:   func(reason string) string { return "about " + reason },
+		Look: func(f *steps.FileChange) string {
+			if strings.HasPrefix(f.Path, ".git/") {
+				return "protected"
+			}
+			return ""
+		},
+		Top:     []Top{{Word: attack(8), Items: attacks}},
+		Meaning: func(reason string) string { return "about " + reason },
 	}
 }
 

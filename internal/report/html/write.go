@@ -45,8 +45,9 @@ type Options struct {
 	Top []Top
 	// Words says how each step went, as the other forms of the report do.
 	Words func(*steps.StepResult) Words
-	// Protected says whether a changed file steers what runs later.
-	Protected func(*steps.FileChange) bool
+	// Look says in a word why a changed file comes before others, whatever its
+	// step's list of such files says; empty where it does not.
+	Look func(*steps.FileChange) string
 	// Meaning says a reason for a request's end in a sentence.
 	Meaning func(reason string) string
 	// Files is the report folder, for logs and patches. nil: there is none at
@@ -68,7 +69,7 @@ type Words struct {
 
 // Write writes the page.
 func Write(w io.Writer, r *steps.Result, o Options) error {
-	if o.Words == nil || o.Protected == nil || o.Meaning == nil {
+	if o.Words == nil || o.Look == nil || o.Meaning == nil {
 		return errors.New("report.html: bug: no words for the steps were handed in")
 	}
 	p := &page{r: r, o: o}

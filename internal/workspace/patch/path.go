@@ -62,10 +62,10 @@ func isModules(name string) bool {
 	return head == "gitmod" || head != "" && strings.HasPrefix("gi7eba", head)
 }
 
-// quoted is a path with git's prefix as git writes it: plain if every byte is
+// Quoted is a path with git's prefix as git writes it: plain if every byte is
 // visible ASCII, else in quotes with escapes. git apply loses its way in a plain
 // header in which a space is followed by a slash, so that is quoted too.
-func quoted(prefix, path string) string {
+func Quoted(prefix, path string) string {
 	path = prefix + path
 	if !strings.ContainsFunc(path, special) && !strings.Contains(path, " /") {
 		return path

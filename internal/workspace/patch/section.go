@@ -258,7 +258,7 @@ type side struct {
 }
 
 func (s *side) header(lines ...string) {
-	fmt.Fprintf(s.b, "diff --git %s %s\n", quoted("a/", s.path), quoted("b/", s.path))
+	fmt.Fprintf(s.b, "diff --git %s %s\n", Quoted("a/", s.path), Quoted("b/", s.path))
 	for _, l := range lines {
 		s.b.WriteString(l + "\n")
 	}
@@ -266,12 +266,12 @@ func (s *side) header(lines ...string) {
 
 func (s *side) create(f Found, content []byte) error {
 	s.header("new file mode " + gitMode(f))
-	return s.content(nil, content, noBlob, blob(content), "/dev/null", quoted("b/", s.path), "")
+	return s.content(nil, content, noBlob, blob(content), "/dev/null", Quoted("b/", s.path), "")
 }
 
 func (s *side) remove(f Found, content []byte) error {
 	s.header("deleted file mode " + gitMode(f))
-	return s.content(content, nil, blob(content), noBlob, quoted("a/", s.path), "/dev/null", "")
+	return s.content(content, nil, blob(content), noBlob, Quoted("a/", s.path), "/dev/null", "")
 }
 
 func (s *side) modify(before, after Found, old, now []byte) error {
@@ -289,7 +289,7 @@ func (s *side) modify(before, after Found, old, now []byte) error {
 	if same {
 		return nil
 	}
-	return s.content(old, now, blob(old), blob(now), quoted("a/", s.path), quoted("b/", s.path), mode)
+	return s.content(old, now, blob(old), blob(now), Quoted("a/", s.path), Quoted("b/", s.path), mode)
 }
 
 // content writes what is between two contents. A file in which a secret is has

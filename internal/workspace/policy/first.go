@@ -7,21 +7,38 @@ import (
 )
 
 // Why says why a reviewer should look at a path before all others; empty: no
-// reason is known. It goes by the name alone.
+// reason is known. It goes by the name alone. A path of Verdict.First that ends in
+// a slash is a folder of installed packages.
 func Why(rawPath string) string {
-	names := strings.Split(rawPath, "/")
+	if strings.HasSuffix(rawPath, "/") {
+		return whyInstalled
+	}
+	why := whyOf(strings.Split(rawPath, "/"))
+	// What a package brings along for its own forge, editor or reviewers is asked by
+	// nobody where it is installed.
+	if _, installed := Installed(rawPath); installed && !slices.Contains(whyOfPackages, why) {
+		return ""
+	}
+	return why
+}
+
+func whyOf(names []string) string {
 	for i, n := range names {
 		if looksLike(n, ".git") {
-			return "git obeys what lies in it"
+			return whyRepository
 		}
-		if why := firstFolders[strings.ToLower(n)]; why != "" && i < len(names)-1 {
+		if i == len(names)-1 {
+			break
+		}
+		if why := firstFolders[strings.ToLower(n)]; why != "" {
 			return why
 		}
-	}
-	for _, want := range protectedNames {
-		if looksLike(names[0], want) {
-			return "git or the forge obeys it"
+		if strings.EqualFold(n, ".github") && runs(names[i+1:]) {
+			return whyCI
 		}
+	}
+	if Protected(strings.Join(names, "/")) {
+		return "git or the forge obeys it"
 	}
 	last := strings.ToLower(names[len(names)-1])
 	if why := firstNames[last]; why != "" {
@@ -38,20 +55,51 @@ func Why(rawPath string) string {
 	return ""
 }
 
+// runs says whether GitHub runs what lies in .github under these names, as it does
+// not with a template or FUNDING.yml.
+func runs(names []string) bool {
+	first := strings.ToLower(names[0])
+	return first == "workflows" || first == "actions"
+}
+
+// Protected says whether a path is one that a glob has to name, as far as its name
+// alone says so: for a .git further down it depends on what was there.
+func Protected(rawPath string) bool {
+	names := strings.Split(rawPath, "/")
+	return protectedAt(names) >= 0
+}
+
+// Installed is the outermost folder that a package manager filled and that a path
+// lies in, with a slash at its end.
+func Installed(rawPath string) (folder string, ok bool) {
+	names := strings.Split(rawPath, "/")
+	at := slices.IndexFunc(names[:len(names)-1], isDependencies)
+	if at < 0 {
+		return "", false
+	}
+	return strings.Join(names[:at+1], "/") + "/", true
+}
+
 // Words that many rows share.
 const (
-	whyLock     = "says which packages are installed next time"
-	whyManifest = "names packages, and commands that run when they are installed"
-	whySource   = "says where packages come from"
-	whyBuild    = "commands of the next build"
-	whyCI       = "commands that run in CI"
-	whyHook     = "commands that run on a commit"
-	whyEditor   = "commands that an editor runs"
-	whyShell    = "commands that a shell runs on entering the folder"
-	whyImage    = "commands of the next image"
-	whyOwners   = "says who has to review"
-	whyGit      = "what git does to files"
+	whyRepository = "git obeys what lies in it"
+	whyInstalled  = "installed packages"
+	whyPython     = "runs whenever python starts"
+	whyLock       = "says which packages are installed next time"
+	whyManifest   = "names packages, and commands that run when they are installed"
+	whySource     = "says where packages come from"
+	whyBuild      = "commands of the next build"
+	whyCI         = "commands that run in CI"
+	whyHook       = "commands that run on a commit"
+	whyEditor     = "commands that an editor runs"
+	whyShell      = "commands that a shell runs on entering the folder"
+	whyImage      = "commands of the next image"
+	whyOwners     = "says who has to review"
+	whyGit        = "what git does to files"
 )
+
+// whyOfPackages are the reasons that hold for what is installed too.
+var whyOfPackages = []string{whyRepository, whyManifest, whyBuild, whyGit, whyPython}
 
 // firstNames are file names in lower case, at any depth.
 var firstNames = map[string]string{
@@ -84,13 +132,13 @@ var firstNames = map[string]string{
 	"dockerfile": whyImage, "containerfile": whyImage, "docker-compose.yml": whyImage, "docker-compose.yaml": whyImage,
 	"compose.yml": whyImage, "compose.yaml": whyImage,
 	"codeowners": whyOwners, ".gitattributes": whyGit, ".gitmodules": whyGit, ".gitignore": whyGit,
-	"sitecustomize.py": "runs whenever python starts", "usercustomize.py": "runs whenever python starts",
+	"sitecustomize.py": whyPython, "usercustomize.py": whyPython,
 	"agents.md": "what an agent is told", "claude.md": "what an agent is told", ".mcp.json": "commands that an agent runs",
 }
 
 // firstFolders are folders, in lower case, of which everything below counts.
 var firstFolders = map[string]string{
-	".github": whyCI, ".gitlab": whyCI, ".circleci": whyCI, ".buildkite": whyCI, ".woodpecker": whyCI, ".forgejo": whyCI, ".gitea": whyCI,
+	".gitlab": whyCI, ".circleci": whyCI, ".buildkite": whyCI, ".woodpecker": whyCI, ".forgejo": whyCI, ".gitea": whyCI,
 	".husky": whyHook, ".githooks": whyHook, ".cargo": whyBuild, ".mvn": whyBuild,
 	".vscode": whyEditor, ".idea": whyEditor, ".devcontainer": whyEditor, ".zed": whyEditor,
 	".claude": "what an agent is told", ".cursor": "what an agent is told",
@@ -103,7 +151,7 @@ var firstForms = []struct {
 }{
 	{"requirements*.txt", whyLock, false}, {"constraints*.txt", whyLock, false}, {".yarnrc*", whySource, false},
 	{"dockerfile.*", whyImage, true}, {"*.dockerfile", whyImage, false}, {"*.mk", whyBuild, false}, {"makefile.*", whyBuild, true},
-	{"jenkinsfile.*", whyCI, true}, {"*.pth", "runs whenever python starts", false},
+	{"jenkinsfile.*", whyCI, true}, {"*.pth", whyPython, false},
 }
 
 // otherFiles are endings of files that are no Makefile, whatever they begin with.

@@ -35,7 +35,8 @@ type Verdict struct {
 	// Violations are at most maxEach of a type, the last one saying how many more.
 	Violations []Violation
 	// First are the raw paths to show before all others, most urgent first. Why
-	// has a word about each.
+	// has a word about each. Where many changes lie in a folder of installed
+	// packages, that is here in place of them, with a slash at its end.
 	First []string
 	Notes []string
 }
@@ -274,10 +275,12 @@ func first(items []item) []string {
 		raw  string
 	}
 	var list []ranked
+	packages, few := map[string]int{}, map[string][]ranked{} // by folder
 	for _, it := range items {
 		if it.fate == dropped || it.fate == special || len(it.names) == 0 {
 			continue
 		}
+		folder, installed := Installed(it.raw)
 		switch {
 		case it.pinned >= 0:
 			list = append(list, ranked{0, it.raw})
@@ -285,15 +288,26 @@ func first(items []item) []string {
 			if it.made == len(it.names)-1 { // the repository, not all that is in it
 				list = append(list, ranked{1, it.raw})
 			}
+		case installed && it.Change.Change == workspace.Deleted && gone[path.Dir(it.raw)]: // the folder is told of
+		case installed && isOneOfMany(it):
+			switch packages[folder]++; {
+			case packages[folder] < minPackages:
+				few[folder] = append(few[folder], ranked{4, it.raw})
+			case packages[folder] == minPackages:
+				few[folder] = []ranked{{4, folder}}
+			}
 		case Why(it.raw) != "":
 			rank := 2
-			if slices.ContainsFunc(it.names[:len(it.names)-1], isDependencies) {
-				rank = 4 // thousands of them, and no one's own
+			if installed {
+				rank = 4
 			}
 			list = append(list, ranked{rank, it.raw})
 		case it.Change.Change == workspace.Deleted && !gone[path.Dir(it.raw)]:
 			list = append(list, ranked{3, it.raw})
 		}
+	}
+	for _, some := range few {
+		list = append(list, some...)
 	}
 	slices.SortStableFunc(list, func(a, b ranked) int {
 		if a.rank != b.rank {
@@ -306,6 +320,18 @@ func first(items []item) []string {
 		out = append(out, r.raw)
 	}
 	return out
+}
+
+// minPackages is how many changes in a folder of installed packages are one line.
+// An install makes thousands, and none of them is anybody's own.
+const minPackages = 4
+
+// isOneOfMany says whether a change of what is installed is one that would be told
+// by itself, were there not thousands of them. What every start of python runs is
+// always told.
+func isOneOfMany(it item) bool {
+	why := Why(it.raw)
+	return why != whyPython && (why != "" || it.Change.Change == workspace.Deleted)
 }
 
 // isDependencies: folders that package managers fill.

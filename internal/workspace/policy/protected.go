@@ -19,13 +19,8 @@ func (j *judging) protection(names []string) (pinned, made int) {
 	if len(names) == 0 {
 		return -1, -1
 	}
-	for _, want := range protectedNames {
-		if looksLike(names[0], want) {
-			return 0, -1
-		}
-	}
-	if len(names) > 1 && strings.EqualFold(names[0], "docs") && looksLike(names[1], "CODEOWNERS") {
-		return 1, -1
+	if at := protectedAt(names); at >= 0 {
+		return at, -1
 	}
 	for i := 1; i < len(names); i++ {
 		if !looksLike(names[i], ".git") {
@@ -45,6 +40,19 @@ func (j *judging) protection(names []string) (pinned, made int) {
 		return -1, i // and what lies below it is as new
 	}
 	return -1, -1
+}
+
+// protectedAt is where a path has a protected name at the root; -1 is nowhere.
+func protectedAt(names []string) int {
+	for _, want := range protectedNames {
+		if looksLike(names[0], want) {
+			return 0
+		}
+	}
+	if len(names) > 1 && strings.EqualFold(names[0], "docs") && looksLike(names[1], "CODEOWNERS") {
+		return 1
+	}
+	return -1
 }
 
 func (j *judging) isModule(folder string) bool {
