@@ -131,7 +131,7 @@ func verbs() []*verb {
 			name: "check", does: "say what is wrong with a steps file", run: (*app).check, also: []string{"validate", "lint", "verify"},
 			takes: stepsFile, flags: []flagDef{flagWorkspace.saying("The folder the steps would work in, against which mounts are checked."), flagPolicy},
 			about: []string{
-				"Nothing runs. Everything that is wrong is listed, each with file:line:column, what may stand there and what was probably meant. FILE may be -. " +
+				"Nothing runs. Everything that is wrong is listed, each with file:line:column, what was probably meant or what may stand there. FILE may be -. " +
 					"Nothing of the host is asked: whether it can enforce the plan is known by run alone.",
 			},
 			exits: []exit{{exitPass, "nothing is wrong"}, usageExit, unwrittenExit},
