@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -164,6 +165,31 @@ func TestOnly(t *testing.T) {
 		}
 		if diff := cmp.Diff([][]string{{}, {"b"}}, [][]string{plan.Steps[0].Needs, plan.Steps[1].Needs}); diff != "" {
 			t.Error(diff)
+		}
+		var text strings.Builder
+		if err := plan.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"\n  needs      a (left out by --only)\n", "\n  needs      b; a (left out by --only)\n"} {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("the plan does not say %q:\n%s", want, text.String())
+			}
+		}
+		if got, want := plan.LeftOut(), "--only leaves out what some steps need: b needs a; c needs a"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		b, err := json.Marshal(plan)
+		if n := strings.Count(string(b), `"needsLeftOut":["a"]`); err != nil || n != 2 {
+			t.Errorf("%v, %d of 2 steps say it as JSON: %s", err, n, b)
+		}
+	})
+	t.Run("says nothing of needs that are met", func(t *testing.T) {
+		opt := testOptions(t)
+		opt.Only = []string{"a", "b"}
+		var text strings.Builder
+		plan := mustLoad(t, src, opt)
+		if err := plan.WriteText(&text); err != nil || strings.Contains(text.String(), "left out") || plan.LeftOut() != "" {
+			t.Errorf("%v, %q:\n%s", err, plan.LeftOut(), text.String())
 		}
 	})
 	t.Run("refuses an id that no step has, even beside a default id", func(t *testing.T) {

@@ -51,6 +51,7 @@ type PlanStep struct {
 	EgressMaxBytes int64           `json:"egressMaxBytes"` // 0: no bound
 	ExpectDenied   []string        `json:"expectDenied"`
 	Needs          []string        `json:"needs"`
+	NeedsLeftOut   []string        `json:"needsLeftOut,omitempty"` // ids that the file says it needs, and that do not run
 	AllowChanges   []string        `json:"allowChanges"` // globs; none: nothing may change
 	OnFailure      string          `json:"onFailure"`    // OnFailureDiscard or OnFailureKeep
 	Retries        int64           `json:"retries"`
