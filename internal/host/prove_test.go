@@ -10,6 +10,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
@@ -65,9 +66,9 @@ func self(t testing.TB) string {
 	return path
 }
 
-func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec)) []Proof {
+func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec), widen func(*egress.Proxy)) []Proof {
 	t.Helper()
-	list, err := Prove(context.Background(), ProofOptions{Engine: e, Limits: m, Program: self(t), alter: alter})
+	list, err := Prove(context.Background(), ProofOptions{Engine: e, Limits: m, Program: self(t), alter: alter, widen: widen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec))
 func TestEveryControlIsProvedWithEachEngine(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
-			list := prove(t, open(t), manager(t), nil)
+			list := prove(t, open(t), manager(t), nil, nil)
 			if missed := Missed(list, true); missed != "" {
 				t.Error(missed)
 			}
@@ -117,6 +118,7 @@ func TestAMissIsSeen(t *testing.T) {
 	cases := map[string]struct {
 		spec   func(*box.Spec)
 		built  func(*box.Built)
+		way    func(*egress.Proxy)
 		missed []string
 		still  []string
 	}{
@@ -138,6 +140,29 @@ func TestAMissIsSeen(t *testing.T) {
 			missed: []string{HostFiles},
 			still:  []string{RawAddress, DeniedName, HostProcesses, Seccomp},
 		},
+		"a folder of the host that can be written to": {
+			spec: func(s *box.Spec) {
+				s.Mounts = append(s.Mounts, box.Mount{Source: boxtest.OpenDir(t), Target: "/usr"})
+			},
+			missed: []string{ReadOnlyRoot},
+			still:  []string{RawAddress, DeniedName, HostProcesses, HostFiles, Seccomp, TLSName},
+		},
+		"a tunnel that may carry anything": {
+			way: func(p *egress.Proxy) {
+				for i, text := range []string{canaryName + ":80", "tcp://" + canaryName + ":443"} {
+					rule, err := egress.ParseRule(text)
+					if err != nil {
+						t.Error(err)
+					}
+					if i == 0 {
+						p.Policy.Allow = nil
+					}
+					p.Policy.Allow = append(p.Policy.Allow, rule)
+				}
+			},
+			missed: []string{TLSName},
+			still:  []string{AllowedName, DeniedName, RawAddress, ReadOnlyRoot},
+		},
 		"more processes than the cap": {
 			// Nobody may start so many, and the group is not asked.
 			spec:   func(s *box.Spec) { ask(t, s, func(a *inside.Ask) { a.Forks = 8 }) },
@@ -156,9 +181,9 @@ func TestAMissIsSeen(t *testing.T) {
 		},
 		"nothing asked of the proxy": {
 			spec: func(s *box.Spec) {
-				ask(t, s, func(a *inside.Ask) { a.Refused, a.Get = nil, "" })
+				ask(t, s, func(a *inside.Ask) { a.Refused, a.Get, a.Tunnel = nil, "", "" })
 			},
-			missed: []string{AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback},
+			missed: []string{AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback, TLSName},
 			still:  []string{PidsCap, Seccomp, MemoryCap, Capabilities},
 		},
 		"another program": {
@@ -170,7 +195,7 @@ func TestAMissIsSeen(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			list := prove(t, weaker{engines["native"](t), c.built}, manager(t), c.spec)
+			list := prove(t, weaker{engines["native"](t), c.built}, manager(t), c.spec, c.way)
 			for _, p := range list {
 				if slices.Contains(c.missed, p.Control) && p.OK {
 					t.Errorf("%s is said to hold: %s", p.Control, p.How)
@@ -203,7 +228,7 @@ func ask(t *testing.T, s *box.Spec, change func(*inside.Ask)) {
 }
 
 func TestWithoutCapsTheyAreToldAndNotMissed(t *testing.T) {
-	list := prove(t, engines["native"](t), nil, nil)
+	list := prove(t, engines["native"](t), nil, nil, nil)
 	for _, p := range list[:2] {
 		if p.OK || !strings.Contains(p.How, "no cap is in force") {
 			t.Errorf("%+v", p)
