@@ -207,6 +207,27 @@ func (c Cache) Save(cfg Config, list []Proof) error {
 	return nil
 }
 
+// Forget takes away the proof of a configuration, so that nobody believes it any
+// more, whatever comes of proving it again.
+func (c Cache) Forget(cfg Config) error {
+	key, err := cfg.key()
+	if err != nil || c.Dir == "" {
+		return err
+	}
+	root, err := os.OpenRoot(c.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		defer root.Close()
+		err = root.Remove(key + ".json")
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("forget what was proved: %w", err)
+	}
+	return nil
+}
+
 // forget removes proofs of other boots, and all of them when they are many: a
 // place for control groups can be another one at every run.
 func (c Cache) forget(boot string) {
