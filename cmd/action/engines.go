@@ -86,14 +86,14 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager, runner *steps.Run
 		}
 		if err == nil {
 			info := e.Info()
-			note := fmt.Sprintf("engine: %s %s", info.Name, info.Version)
+			note := fmt.Sprintf(steps.EngineNote+"%s %s", info.Name, info.Version)
 			if info.Note != "" {
 				note += " (" + info.Note + ")"
 			}
 			more := info.Note != "" || len(passed) > 0
 			// Why auto takes the first engine is as much a reason as why it takes another.
 			if at, ok := e.(interface{ Path() string }); ok && r.opt.engine == "auto" {
-				note += fmt.Sprintf("; %s %s at %s passed the probe box", info.Name, info.Version, at.Path())
+				note += fmt.Sprintf("; the one at %s passed the probe box", at.Path())
 				more = true
 			}
 			if len(passed) > 0 {

@@ -28,6 +28,7 @@ type options struct {
 	json       bool
 	onlyReport bool
 	kernSHA256 string
+	freshProof bool
 	format     string
 	tell       checks.Want // what a pull request is told
 	token      string      // for that; a secret

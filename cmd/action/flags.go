@@ -100,6 +100,11 @@ var (
 		does: "Accept the kern binary that has this SHA-256. The report says so.",
 		set:  text(func(o *options) *string { return &o.kernSHA256 }),
 	}
+	flagFreshProof = flagDef{
+		name: "fresh-proof", also: []string{"prove", "reprove", "prove-again", "no-cache"},
+		does: "Prove every control anew, whatever is remembered of this boot, and remember what comes of it.",
+		set:  yes(func(o *options) *bool { return &o.freshProof }),
+	}
 	flagAllowEvents = flagDef{
 		name: "allow-events", arg: "EVENT,...", kind: someWords, words: func() []string { return privileged }, without: "none of them",
 		does: "Run for these events of GitHub Actions all the same. Their jobs hold the base repository's secrets, so without it they are refused: " +
@@ -131,7 +136,7 @@ func setupWords() []string {
 // planFlags are those of plan, and of run.
 var planFlags = []flagDef{
 	flagWorkspace, flagOut, flagEngine, flagJobs, flagPolicy, flagOnly, flagShard, flagDurations, flagOnlyReport, flagJSON,
-	flagKernSHA256, flagAllowEvents, flagHostSetup,
+	flagKernSHA256, flagFreshProof, flagAllowEvents, flagHostSetup,
 }
 
 // saying is the same flag with another explanation.

@@ -202,6 +202,22 @@ func TestStepsFileOfHelp(t *testing.T) {
 	}
 }
 
+// TestHelpOfProofs: who runs boxes proves, and says so, and where that is remembered.
+func TestHelpOfProofs(t *testing.T) {
+	kept := proofDir(func(name string) string { return map[string]string{"XDG_STATE_HOME": "/state"}[name] }, "/w")
+	for name, words := range map[string][]string{
+		"run":    {strings.Replace(kept, "/state", "$XDG_STATE_HOME", 1), "XDG_STATE_HOME", "--fresh-proof", "proved", "remembered"},
+		"doctor": {"proved", "remembered"},
+	} {
+		help := strings.Join(strings.Fields(verbOf(name).help()), " ")
+		for _, want := range words {
+			if !strings.Contains(help, want) {
+				t.Errorf("help %s does not say %q", name, want)
+			}
+		}
+	}
+}
+
 // TestVariablesAreDocumented: each variable that the program reads by its name
 // stands in the help of some verb.
 func TestVariablesAreDocumented(t *testing.T) {

@@ -28,6 +28,11 @@ func (r *run) prove(ctx context.Context, e box.Engine, mgr *limits.Manager) ([]s
 	if err != nil {
 		cache.Dir = "" // what cannot be told apart is not remembered
 	}
+	if r.opt.freshProof {
+		if err := cache.Forget(cfg); err != nil {
+			return nil, err
+		}
+	}
 	if known := cache.Load(cfg); known != nil {
 		r.proved(known, ", earlier in this boot")
 		return toSteps(known, "; seen earlier in this boot"), nil

@@ -200,6 +200,10 @@ func (r *run) do() int {
 		r.result.Notes = append(r.result.Notes, notRun(r.opt.ceiling, r.plan)...)
 	}
 
+	if note := r.plan.LeftOut(); note != "" {
+		r.result.Notes = append(r.result.Notes, note) // the table ends with it
+	}
+
 	if len(r.plan.Steps) == 0 {
 		r.nothingToDo()
 		return r.finish(ctx)

@@ -62,13 +62,14 @@ var (
 
 // The files and variables that several verbs share.
 var (
-	kernCache = entry{"$XDG_CACHE_HOME/untrusted-steps/kern", "the kern binary that kern install fetched (~/.cache where the variable is not set)"}
-	colourEnv = entry{"NO_COLOR, TERM", "any value of NO_COLOR takes the colour from a terminal, TERM=dumb the line of progress too"}
-	kernEnv   = entry{"KERN_BIN, PATH", "the kern binary, or where to look for one; its SHA-256 has to be one that is known"}
-	cacheEnv  = entry{"XDG_CACHE_HOME, HOME", "where kern is installed"}
-	hiddenEnv = entry{"HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME", "folders that no step may be shown whole"}
-	presetEnv = entry{"npm_config_*, PIP_*, GOENV, GOPROXY, CARGO_HOME, ...", "what package clients are set up with, for preset:NAME"}
-	passedEnv = entry{"any that passEnv names", "handed to the step, and masked in everything that is written"}
+	proofsKept = entry{"$XDG_STATE_HOME/untrusted-steps/proofs", "what was proved of this host since it was started (~/.local/state where the variable is not set)"}
+	kernCache  = entry{"$XDG_CACHE_HOME/untrusted-steps/kern", "the kern binary that kern install fetched (~/.cache where the variable is not set)"}
+	colourEnv  = entry{"NO_COLOR, TERM", "any value of NO_COLOR takes the colour from a terminal, TERM=dumb the line of progress too"}
+	kernEnv    = entry{"KERN_BIN, PATH", "the kern binary, or where to look for one; its SHA-256 has to be one that is known"}
+	cacheEnv   = entry{"XDG_CACHE_HOME, HOME", "where kern is installed"}
+	hiddenEnv  = entry{"HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME", "folders that no step may be shown whole"}
+	presetEnv  = entry{"npm_config_*, PIP_*, GOENV, GOPROXY, CARGO_HOME, ...", "what package clients are set up with, for preset:NAME"}
+	passedEnv  = entry{"any that passEnv names", "handed to the step, and masked in everything that is written"}
 )
 
 // aSteps is the steps file of help, which a test loads.
@@ -94,7 +95,8 @@ func verbs() []*verb {
 				aSteps,
 				"Each step runs in a box of its own: no network but what egressAllow names, caps on memory, processes, time and disk, " +
 					"no secrets, and a layer over the workspace. If the step passes, what it changed is committed; if it fails, it is dropped. " +
-					"Before the first step the caps are read back and a box is built for a try; where either fails, nothing runs.",
+					"Before the first step the controls that boxes rely on are proved on this host, by boxes that try what no step may; one that " +
+					"is not seen to hold is exit 3, and nothing runs. A proof is remembered until the machine is started again.",
 				"Steps run in the order of the list, and one that failed stops only those that need it. The log is on standard output, " +
 					"each line of a step behind its id; a table and the path of the report are at its end.",
 				"Inside GitHub Actions (GITHUB_ACTIONS is true) the command without a verb does the same by the inputs of action.yml.",
@@ -107,7 +109,7 @@ func verbs() []*verb {
 				{"OUT/steps/ID/stdout.log, stderr.log, changes.patch", "what a step printed and changed"},
 				{".NAME.untrusted-steps, beside a workspace called NAME", "what steps write, until it is committed; $XDG_STATE_HOME/untrusted-steps where " +
 					"there can be none (~/.local/state where the variable is not set)"},
-				kernCache,
+				proofsKept, kernCache,
 			},
 			env: []entry{
 				colourEnv, kernEnv, hiddenEnv,
@@ -133,7 +135,7 @@ func verbs() []*verb {
 			name: "check", does: "say what is wrong with a steps file", run: (*app).check, also: []string{"validate", "lint", "verify"},
 			takes: stepsFile, flags: []flagDef{flagWorkspace.saying("The folder the steps would work in, against which mounts are checked."), flagPolicy},
 			about: []string{
-				"Nothing runs. Everything that is wrong is listed, each with file:line:column, what may stand there and what was probably meant. FILE may be -. " +
+				"Nothing runs. Everything that is wrong is listed, each with file:line:column, what was probably meant or what may stand there. FILE may be -. " +
 					"Nothing of the host is asked: whether it can enforce the plan is known by run alone.",
 			},
 			exits: []exit{{exitPass, "nothing is wrong"}, usageExit, unwrittenExit},
@@ -237,11 +239,11 @@ func verbs() []*verb {
 			},
 			about: []string{
 				"Everything that a run needs of the host is tried, not read from settings: namespaces, overlay, filter, control groups, folders and disk; " +
-					"then a full box of each engine is built. Each finding says what it costs, what to type, and how to see that it is mended.",
+					"then a full box of each engine is built, and its controls are proved, whatever is remembered of an earlier run. Each finding says what it costs, what to type, and how to see that it is mended.",
 			},
 			exits:    []exit{{exitPass, "a full box ran, with caps"}, usageExit, {exitRefused, "none did"}, unwrittenExit, cancelledExit},
 			files:    []entry{kernCache},
-			env:      []entry{kernEnv, cacheEnv, {"XDG_RUNTIME_DIR", "where the user's manager of services is asked for a control group"}, {"TMPDIR, HOME, USER", "looked at"}},
+			env:      []entry{kernEnv, cacheEnv, {"XDG_RUNTIME_DIR", "where the systemd user manager is asked for a control group"}, {"TMPDIR, HOME, USER", "looked at"}},
 			examples: []example{{"untrusted-steps doctor", "what is fine, and what to type where something is not"}, {"untrusted-steps doctor --json --engine native", "for a program, and one engine only"}},
 		},
 		{

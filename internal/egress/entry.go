@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -77,12 +78,12 @@ func (l latitude) expand(presets []Preset, s string) ([]Rule, error) {
 		return rules, nil
 	}
 	if HostPreset(s) != "" {
-		return nil, fmt.Errorf("egress rule %q: stands for what this machine's clients are set up for, and nobody has read that; name the hosts instead", shown(s))
+		return nil, &RuleError{s, errors.New("stands for what this machine's clients are set up for, and nobody has read that; name the hosts instead")}
 	}
 	var names []string
 	for _, p := range append(Presets(), HostPresets()...) {
 		names = append(names, p.Name)
 	}
 	slices.Sort(names)
-	return nil, fmt.Errorf("egress rule %q: there is no such preset; there are %s. Name the hosts instead", shown(s), strings.Join(names, ", "))
+	return nil, &RuleError{s, fmt.Errorf("there is no such preset; there are %s. Name the hosts instead", strings.Join(names, ", "))}
 }

@@ -68,11 +68,20 @@ func (r Rule) Host() string {
 // Port is 0 where the rule names none.
 func (r Rule) Port() int { return r.port }
 
+// RuleError says why a text is no rule.
+type RuleError struct {
+	Rule string // as written; untrusted
+	Err  error  // what is wrong with it, for whoever shows the rule by itself
+}
+
+func (e *RuleError) Error() string { return fmt.Sprintf("egress rule %q: %v", shown(e.Rule), e.Err) }
+func (e *RuleError) Unwrap() error { return e.Err }
+
 // ParseRule reads a rule that stands for itself: no preset, no marker. Rules
 // from a steps file come through ParseEntry.
 func ParseRule(s string) (Rule, error) {
 	if strings.HasPrefix(s, presetPrefix) {
-		return Rule{}, fmt.Errorf("egress rule %q: is a preset, which can only stand for itself in a list of rules", shown(s))
+		return Rule{}, &RuleError{s, errors.New("is a preset, which can only stand for itself in a list of rules")}
 	}
 	return latitude{}.parse(s)
 }
@@ -88,7 +97,7 @@ type latitude struct {
 func (l latitude) parse(s string) (Rule, error) {
 	r, err := l.rule(s)
 	if err != nil {
-		return Rule{}, fmt.Errorf("egress rule %q: %w", shown(s), err)
+		return Rule{}, &RuleError{s, err}
 	}
 	return r, nil
 }

@@ -227,6 +227,24 @@ func (c Cache) Save(cfg Config, list []Proof) error {
 	return nil
 }
 
+// Forget takes away the proof of a configuration, so that nobody believes it any
+// more, whatever comes of proving it again.
+func (c Cache) Forget(cfg Config) error {
+	key, err := cfg.key()
+	if err != nil || c.Dir == "" {
+		return err
+	}
+	root, err := openOwn(c.Dir, false)
+	if err != nil { // nothing in it is believed
+		return nil
+	}
+	defer root.Close()
+	if err := root.Remove(key + ".json"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("forget what was proved: %w", err)
+	}
+	return nil
+}
+
 // tempPrefix begins the name of a proof that is being written.
 const tempPrefix = ".proof-"
 

@@ -63,6 +63,29 @@ func TestAProofIsRememberedForItsConfiguration(t *testing.T) {
 	}
 }
 
+func TestAProofCanBeForgottenAlone(t *testing.T) {
+	cache := Cache{Dir: filepath.Join(t.TempDir(), "state", "proofs")}
+	cfg := here(t)
+	if err := cache.Forget(cfg); err != nil {
+		t.Errorf("where nothing is remembered: %v", err)
+	}
+	other := cfg
+	other.Engine = "kern"
+	for _, c := range []Config{cfg, other} {
+		if err := cache.Save(c, whole()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // it may be gone already
+		if err := cache.Forget(cfg); err != nil {
+			t.Error(err)
+		}
+	}
+	if cache.Load(cfg) != nil || cache.Load(other) == nil {
+		t.Errorf("remembered are %v and %v, want only the second", cache.Load(cfg), cache.Load(other))
+	}
+}
+
 func TestOnlyAWholeProofOfOursIsBelieved(t *testing.T) {
 	cfg := here(t)
 	key, err := cfg.key()

@@ -20,7 +20,8 @@ type facts struct {
 	files   []string
 	kept    bool     // they were there from before the boxes until after
 	calls   [2]int64 // of the listeners on loopback and in the abstract name space
-	reached [2]error
+	greeted int64    // how often the server that may be reached was spoken to in TLS
+	reached [2]error // what came of calling the listeners ourselves
 }
 
 // judge says which controls were seen to work. It believes no absence: what was
@@ -50,6 +51,8 @@ func judge(f facts, looked, grown result) []Proof {
 		took(callFilter(looked), "seccomp"),
 		took(hostProcesses(f, s), "host"),
 		took(hostFiles(f, s)),
+		took(readOnlyRoot(s), "root"),
+		took(tlsName(f, looked), "tunnel"),
 	)
 }
 
@@ -371,6 +374,36 @@ func hostFiles(f facts, s *inside.Seen) Proof {
 		}
 	}
 	p.OK, p.How = true, "a file in the host's folder for temporary files is not there"
+	return p
+}
+
+func readOnlyRoot(s *inside.Seen) Proof {
+	p := Proof{Control: ReadOnlyRoot}
+	for _, dir := range readOnly {
+		// Not permitted is another thing: a step's own user may be.
+		if t, ok := find(s.Written, dir); !ok || t.Err != "EROFS" {
+			p.How = "a file in " + dir + ": " + answer(t)
+			return p
+		}
+	}
+	p.OK, p.How = true, "no file can be made in "+strings.Join(readOnly, " and ")+" (EROFS)"
+	return p
+}
+
+// tlsName is about a tunnel to an allowed name in which another server is asked for.
+func tlsName(f facts, r result) Proof {
+	p := Proof{Control: TLSName}
+	t := r.seen.Tunnel
+	switch {
+	case !strings.Contains(t.Text, " 200 "): // then it was not for the name in TLS
+		p.How = "a tunnel to the allowed name: " + answer(t)
+	case f.greeted != 0 || t.Err == "":
+		p.How = "in a tunnel to the allowed name another server was asked for, and was reached"
+	case !denied(r.ledger, canaryName, egress.ReasonSNIMismatch):
+		p.How = "the proxy ended a tunnel in which another server was asked for, and wrote down nothing"
+	default:
+		p.OK, p.How = true, "in a tunnel to the allowed name another server was asked for: the proxy ended it, passed nothing on and wrote it down"
+	}
 	return p
 }
 

@@ -26,6 +26,8 @@ func good() (facts, result, result) {
 		Spaces:     map[string]string{},
 		Processes:  []inside.Process{{PID: 1, Program: "init"}, {PID: 2, Program: "probe"}},
 		Files:      []inside.Tried{{What: "/tmp/x", Err: "ENOENT"}},
+		Written:    []inside.Tried{{What: "/", Err: "EROFS"}, {What: "/usr", Err: "EROFS"}},
+		Tunnel:     inside.Tried{What: canaryName + ":443", Text: "HTTP/1.1 200 Connection established", Err: "remote error: tls: unrecognized name"},
 		Forked:     20, ForkErr: "EAGAIN", Took: map[string]float64{"forks": 3},
 	}
 	for _, set := range sets {
@@ -60,6 +62,7 @@ func good() (facts, result, result) {
 		s.Refused = append(s.Refused, inside.Tried{What: x.to, Text: "HTTP/1.1 403 Forbidden"})
 		ledger = append(ledger, egress.Record{Host: x.host, Verdict: egress.Denied, Reason: x.reason})
 	}
+	ledger = append(ledger, egress.Record{Host: canaryName, Verdict: egress.Denied, Reason: egress.ReasonSNIMismatch})
 	killed := syscall.WaitStatus(9)
 	both := []string{"memory", "pids"}
 	looked := result{
@@ -176,6 +179,14 @@ func TestJudge(t *testing.T) {
 		"the file was taken away":                 {func(w world) { w.f.kept = false }, []string{HostFiles}},
 		"no box took memory":                      {func(w world) { w.grown.evidence = box.Evidence{StartupFailure: "no workdir"} }, []string{MemoryCap}},
 		"no file to look for":                     {func(w world) { w.f.files = nil }, []string{HostFiles}},
+		"the root can be written to":              {func(w world) { w.s.Written[0].Err = "" }, []string{ReadOnlyRoot}},
+		"/usr is only not permitted":              {func(w world) { w.s.Written[1].Err = "EACCES" }, []string{ReadOnlyRoot}},
+		"/usr was not tried":                      {func(w world) { w.s.Written = w.s.Written[:1] }, []string{ReadOnlyRoot}},
+		"another server was greeted":              {func(w world) { w.f.greeted = 1 }, []string{TLSName}},
+		"another server answered":                 {func(w world) { w.s.Tunnel.Err = "" }, []string{TLSName}},
+		"no tunnel was opened":                    {func(w world) { w.s.Tunnel.Text = "HTTP/1.1 502 Bad Gateway" }, []string{TLSName}},
+		"no tunnel was asked for":                 {func(w world) { w.s.Tunnel = inside.Tried{} }, []string{TLSName}},
+		"the other name is in no ledger":          {unwritten(canaryName), []string{TLSName}},
 		"the box said nothing":                    {func(w world) { w.looked.seen, w.looked.unread = nil, "no answer" }, controls[1:]},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
@@ -32,5 +33,9 @@ func TestMain(m *testing.M) {
 		accountMain(os.Args[2])
 	}
 	boxtest.Become(os.Args)
-	os.Exit(m.Run())
+	code := m.Run()
+	if built.path != "" {
+		os.RemoveAll(filepath.Dir(built.path))
+	}
+	os.Exit(code)
 }

@@ -44,11 +44,14 @@ const (
 	Seccomp         = "seccomp"
 	HostProcesses   = "host_processes"
 	HostFiles       = "host_files"
+	ReadOnlyRoot    = "read_only_root"
+	TLSName         = "tls_name"
 )
 
 // controls are all of them, in that order.
 var controls = []string{
 	MemoryCap, PidsCap, AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback, Capabilities, Seccomp, HostProcesses, HostFiles,
+	ReadOnlyRoot, TLSName,
 }
 
 // ProofOptions are what Prove builds boxes with.
@@ -63,6 +66,8 @@ type ProofOptions struct {
 	TempDir string
 	// alter changes a box before it is built; for tests, which take a control away.
 	alter func(*box.Spec)
+	// widen changes the way out of the box that looks; for tests too.
+	widen func(*egress.Proxy)
 }
 
 // What the probe boxes may use. The first one looks around, the other one runs
@@ -138,7 +143,8 @@ type outside struct {
 	abstract net.Listener
 	name     string // of abstract
 	calls    [2]atomic.Int64
-	reached  [2]error // what we got when we called them ourselves
+	greeted  atomic.Int64 // how often the canary was spoken to in TLS
+	reached  [2]error     // what we got when we called them ourselves
 	spaces   map[string]string
 	workers  sync.WaitGroup
 }
@@ -164,7 +170,7 @@ func newOutside(temp string) (w *outside, err error) {
 	if w.canary, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return w, fmt.Errorf("listen for the canary: %w", err)
 	}
-	w.workers.Go(func() { serveCanary(w.canary, w.token, &w.workers) })
+	w.workers.Go(func() { w.serveCanary() })
 	if w.loopback, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return w, fmt.Errorf("listen on loopback: %w", err)
 	}
@@ -248,18 +254,23 @@ func (w *outside) call(a net.Addr) error {
 	return nil
 }
 
-// serveCanary answers every request with the token.
-func serveCanary(l net.Listener, token string, workers *sync.WaitGroup) {
+// serveCanary answers every request with the token, and counts those that begin as
+// TLS does.
+func (w *outside) serveCanary() {
 	for {
-		c, err := l.Accept()
+		c, err := w.canary.Accept()
 		if err != nil {
 			return
 		}
-		workers.Go(func() {
+		w.workers.Go(func() {
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-			if _, err := c.Read(make([]byte, 4096)); err == nil {
-				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(token), token)
+			b := make([]byte, 4096)
+			if n, err := c.Read(b); err == nil {
+				if n > 0 && b[0] == 22 { // a record of a handshake
+					w.greeted.Add(1)
+				}
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(w.token), w.token)
 			}
 		})
 	}
@@ -292,9 +303,13 @@ func (w *outside) ask() inside.Ask {
 		Packets:  []string{rawIPv4 + ":53", "[" + rawIPv6 + "]:53", metadata4 + ":53", "[" + metadata6 + "]:53"},
 		Names:    []string{deniedName},
 		Abstract: w.name, Files: []string{w.file, w.dir},
+		Write: readOnly, Tunnel: canaryName + ":443", As: deniedName,
 		Forks: lookPids + 8, Escape: true,
 	}
 }
+
+// readOnly are folders of the box's root, the second of which is the host's own.
+var readOnly = []string{"/", "/usr"}
 
 // answers is what the names that probe boxes may ask for lead to.
 var answers = map[string]string{canaryName: rawIPv4, metadataName: metadata4, loopbackName: "127.0.0.1"}
@@ -331,7 +346,7 @@ func (w *outside) proxy() (*egress.Proxy, error) {
 
 func (w *outside) facts() facts {
 	_, port, _ := net.SplitHostPort(w.loopback.Addr().String())
-	f := facts{token: w.token, port: port, spaces: w.spaces, files: []string{w.file, w.dir}}
+	f := facts{token: w.token, port: port, spaces: w.spaces, files: []string{w.file, w.dir}, greeted: w.greeted.Load()}
 	// It must be there for as long as the box looks for it.
 	text, err := os.ReadFile(w.file)
 	f.kept = err == nil && string(text) == w.token
@@ -346,6 +361,9 @@ func (o *ProofOptions) look(ctx context.Context, w *outside) (r result) {
 	p, err := w.proxy()
 	if err != nil {
 		return result{err: err}
+	}
+	if o.widen != nil {
+		o.widen(p)
 	}
 	var out bytes.Buffer
 	job := o.job(w, "look", inside.Args(w.ask()), limits.Caps{MemoryBytes: lookMemory, Pids: lookPids})

@@ -3,9 +3,13 @@ package host
 import (
 	"context"
 	"crypto/rand"
+	"debug/elf"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +19,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
@@ -61,18 +66,56 @@ func manager(t testing.TB) *limits.Manager {
 	return m
 }
 
+// self is this test program as a file that needs no loader, which a box whose /usr
+// is another lacks.
 func self(t testing.TB) string {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return path
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return path
+	}
+	return static(t)
 }
 
-func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec)) []Proof {
+var built struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// static builds this test program anew, where it runs with cgo.
+func static(t testing.TB) string {
 	t.Helper()
-	list, err := Prove(context.Background(), ProofOptions{Engine: e, Limits: m, Program: self(t), alter: alter})
+	built.once.Do(func() {
+		dir, err := os.MkdirTemp("", "host-test-")
+		if err != nil {
+			built.err = err
+			return
+		}
+		built.path = filepath.Join(dir, "host.test")
+		cmd := exec.Command("go", "test", "-c", "-o", built.path, ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.path
+}
+
+func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec), widen func(*egress.Proxy)) []Proof {
+	t.Helper()
+	list, err := Prove(context.Background(), ProofOptions{Engine: e, Limits: m, Program: self(t), alter: alter, widen: widen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +133,7 @@ func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec))
 func TestEveryControlIsProvedWithEachEngine(t *testing.T) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) {
-			list := prove(t, open(t), manager(t), nil)
+			list := prove(t, open(t), manager(t), nil, nil)
 			if missed := Missed(list, true); missed != "" {
 				t.Error(missed)
 			}
@@ -122,6 +165,7 @@ func TestAMissIsSeen(t *testing.T) {
 	cases := map[string]struct {
 		spec   func(*box.Spec)
 		built  func(*box.Built)
+		way    func(*egress.Proxy)
 		missed []string
 		still  []string
 	}{
@@ -143,6 +187,29 @@ func TestAMissIsSeen(t *testing.T) {
 			missed: []string{HostFiles},
 			still:  []string{RawAddress, DeniedName, HostProcesses, Seccomp},
 		},
+		"a folder of the host that can be written to": {
+			spec: func(s *box.Spec) {
+				s.Mounts = append(s.Mounts, box.Mount{Source: boxtest.OpenDir(t), Target: "/usr"})
+			},
+			missed: []string{ReadOnlyRoot},
+			still:  []string{RawAddress, DeniedName, HostProcesses, HostFiles, Seccomp, TLSName},
+		},
+		"a tunnel that may carry anything": {
+			way: func(p *egress.Proxy) {
+				for i, text := range []string{canaryName + ":80", "tcp://" + canaryName + ":443"} {
+					rule, err := egress.ParseRule(text)
+					if err != nil {
+						t.Error(err)
+					}
+					if i == 0 {
+						p.Policy.Allow = nil
+					}
+					p.Policy.Allow = append(p.Policy.Allow, rule)
+				}
+			},
+			missed: []string{TLSName},
+			still:  []string{AllowedName, DeniedName, RawAddress, ReadOnlyRoot},
+		},
 		"more processes than the cap": {
 			// Nobody may start so many, and the group is not asked.
 			spec:   func(s *box.Spec) { alterAsk(t, s, func(a *inside.Ask) { a.Forks = 8 }) },
@@ -161,9 +228,9 @@ func TestAMissIsSeen(t *testing.T) {
 		},
 		"nothing asked of the proxy": {
 			spec: func(s *box.Spec) {
-				alterAsk(t, s, func(a *inside.Ask) { a.Refused, a.Get = nil, "" })
+				alterAsk(t, s, func(a *inside.Ask) { a.Refused, a.Get, a.Tunnel = nil, "", "" })
 			},
-			missed: []string{AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback},
+			missed: []string{AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback, TLSName},
 			still:  []string{PidsCap, Seccomp, MemoryCap, Capabilities},
 		},
 		"another program": {
@@ -175,7 +242,7 @@ func TestAMissIsSeen(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			list := prove(t, weaker{engines["native"](t), c.built}, manager(t), c.spec)
+			list := prove(t, weaker{engines["native"](t), c.built}, manager(t), c.spec, c.way)
 			for _, p := range list {
 				if slices.Contains(c.missed, p.Control) && p.OK {
 					t.Errorf("%s is said to hold: %s", p.Control, p.How)
@@ -208,7 +275,7 @@ func alterAsk(t *testing.T, s *box.Spec, change func(*inside.Ask)) {
 }
 
 func TestWithoutCapsTheyAreToldAndNotMissed(t *testing.T) {
-	list := prove(t, engines["native"](t), nil, nil)
+	list := prove(t, engines["native"](t), nil, nil, nil)
 	for _, p := range list[:2] {
 		if p.OK || !strings.Contains(p.How, "no cap is in force") {
 			t.Errorf("%+v", p)
@@ -283,7 +350,7 @@ func TestNobodyElsesCallCounts(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-	list := prove(t, engines["native"](t), manager(t), nil)
+	list := prove(t, engines["native"](t), manager(t), nil, nil)
 	cancel()
 	wg.Wait()
 	if calls.Load() == 0 {

@@ -109,7 +109,7 @@ func pass() *steps.Result {
 	excused := exited("flaky", steps.StatusFailed, 3)
 	excused.Excused, excused.Reason, excused.Tail = true, "the step ended with exit code 3", "one\ntwo\n"
 	r := result(steps.VerdictPass, plain, net, want, excused)
-	r.Notes = []string{"engine native: no verified kern binary was found"}
+	r.Notes = []string{"engine: native 1.2.3; not kern, because no verified kern binary was found", "--only-report: nothing that a step changed is in the workspace"}
 	return r
 }
 

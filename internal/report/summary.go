@@ -62,8 +62,8 @@ func WriteSummary(w io.Writer, r *steps.Result, budget int) error {
 	if l := limitations(r); len(l) > 0 {
 		p.add("**Not enforced or not seen:**\n\n" + block(l) + "\n")
 	}
-	if len(r.Notes) > 0 {
-		p.add(capped(r.Notes, 20, "more notes"))
+	if l, _ := notesOf(r); len(l) > 0 {
+		p.add("**Notes:**\n\n" + capped(l, 20, "more notes"))
 	}
 	if len(r.Steps) > 0 {
 		p.table(r)
@@ -206,10 +206,10 @@ func status(s *steps.StepResult) string {
 
 // proof lists what was seen to hold on the host before the first step.
 func (p *page) proof(r *steps.Result) {
-	if len(r.Host.Proof) == 0 {
+	_, l := notesOf(r)
+	if len(r.Host.Proof)+len(l) == 0 {
 		return
 	}
-	var l []string
 	for _, c := range r.Host.Proof {
 		word := "holds"
 		if !c.OK {

@@ -68,7 +68,8 @@ func Table(r *steps.Result, width int) []gha.Line {
 	for _, p := range problemList(r) {
 		t.wrapped(gha.Span{Text: "shards: ", Style: gha.Bad}, p)
 	}
-	for _, n := range r.Notes {
+	notes, _ := notesOf(r)
+	for _, n := range notes {
 		t.wrapped(gha.Span{Text: "note: ", Style: gha.Faint}, n)
 	}
 	for _, l := range limitations(r) {

@@ -140,6 +140,21 @@ func note(s *steps.StepResult) string {
 	return ""
 }
 
+// notesOf are what is said once per run, and apart from it which engine was taken
+// and why: no lack, and of interest to those who ask.
+func notesOf(r *steps.Result) (notes, engines []string) {
+	for _, n := range r.Notes {
+		// In a report made of several, which of them it is about comes first.
+		_, behind, _ := strings.Cut(n, ": ")
+		if strings.HasPrefix(n, steps.EngineNote) || strings.HasPrefix(n, "shard") && strings.HasPrefix(behind, steps.EngineNote) {
+			engines = append(engines, n)
+		} else {
+			notes = append(notes, n)
+		}
+	}
+	return notes, engines
+}
+
 // limitations lists, worst first, what was not enforced or not seen in this
 // run, and in which steps. An empty list means: nothing of the kind.
 func limitations(r *steps.Result) []string {

@@ -168,6 +168,11 @@ func (c *checker) document(root value) []*step {
 		c.mistyped("the file", root, allowed)
 		return nil
 	}
+	if at, ok := workflow(root); ok {
+		c.add(at, "this is a workflow, not a steps file", "", allowed,
+			"a job of the workflow runs this program's action, whose input file names the steps file")
+		return nil
+	}
 	base := builtin()
 	var steps *pair
 	for i, p := range root.pairs {
@@ -183,8 +188,7 @@ func (c *checker) document(root value) []*step {
 		case "steps":
 			steps = &root.pairs[i]
 		default:
-			words := []string{"version", "defaults", "steps"}
-			c.add(p.key.pos, "unknown key "+quoted(p.key.text), "", strings.Join(words, ", "), c.meant(p.key.text, words)...)
+			c.unknown(p.key, "", []string{"version", "defaults", "steps"})
 		}
 	}
 	switch {
@@ -260,15 +264,23 @@ func (c *checker) keys(s *step, m value, inDefaults bool) {
 		k, ok := stepKey(name)
 		switch {
 		case !ok:
-			words := builtKeys(inDefaults)
-			c.add(p.key.pos, fmt.Sprintf("unknown key %s in %s", quoted(name), where), "", strings.Join(words, ", "), c.meant(name, words)...)
+			meant := ""
+			if f, of := workflowKeys[name]; of {
+				c.add(p.key.pos, fmt.Sprintf("unknown key %s in %s", quoted(name), where), "", "", f.instead)
+				meant = f.standsFor
+			} else {
+				meant = c.unknown(p.key, " in "+where, builtKeys(inDefaults))
+			}
+			if meant != "" {
+				s.bad[meant] = true
+			}
 			continue
 		case inDefaults && k.perStep:
-			c.add(p.key.pos, name+" cannot stand in defaults", "", "any key of a step but id, name, run, code, command, needs")
+			c.add(p.key.pos, name+" cannot stand in defaults", "", "any key of a step but "+strings.Join(perStepKeys(), ", "))
 			continue
 		case !k.built:
 			s.own[name] = p.val
-			c.add(p.key.pos, fmt.Sprintf("key %s is not built yet", name), "", strings.Join(builtKeys(inDefaults), ", "),
+			c.add(p.key.pos, fmt.Sprintf("key %s is not built yet", name), "", "",
 				"this version would have to ignore it, so it refuses it; take the key out")
 			continue
 		}
@@ -295,13 +307,48 @@ const maxMeant = 20
 
 // meant is the hint for a word that is nearly one of ours.
 func (c *checker) meant(word string, words []string) []string {
-	if c.asked++; c.asked > maxMeant {
+	return didYouMean(c.nearest(word, words))
+}
+
+func didYouMean(word string) []string {
+	if word == "" {
 		return nil
 	}
-	if w := Nearest(word, words); w != "" {
-		return []string{"did you mean " + w + "?"}
+	return []string{"did you mean " + word + "?"}
+}
+
+// nearest is the one of our words that is nearly this one; "" if none is.
+func (c *checker) nearest(word string, words []string) string {
+	if c.asked++; c.asked > maxMeant {
+		return ""
 	}
-	return nil
+	return Nearest(word, words)
+}
+
+// unknown refuses a key that there is not, and says what helps: the key that was
+// meant, which it gives, or which keys there are.
+func (c *checker) unknown(key value, where string, words []string) (meant string) {
+	what := "unknown key " + quoted(key.text) + where
+	if meant = c.nearest(key.text, words); meant != "" {
+		c.add(key.pos, what, "", "", didYouMean(meant)...)
+		return meant
+	}
+	c.add(key.pos, what, "", strings.Join(words, ", "))
+	return ""
+}
+
+// workflow says whether a file is a workflow of GitHub Actions, and where that is
+// seen: it has jobs, and no steps of its own.
+func workflow(root value) (at pos, ok bool) {
+	for _, p := range root.pairs {
+		switch p.key.text {
+		case "steps":
+			return pos{}, false
+		case "jobs":
+			at, ok = p.key.pos, true
+		}
+	}
+	return at, ok
 }
 
 // together checks what only several keys show.
@@ -318,6 +365,8 @@ func (c *checker) together(s *step) {
 			at = command.pos
 		}
 		c.add(at, "the step has both run and command", "", "exactly one of run, command")
+	case s.bad["run"] || s.bad["command"]:
+		// Said already, of the key that was to say what runs.
 	case !hasRun && !hasCommand:
 		c.add(s.at, "the step says nothing to run", "", "exactly one of run, command")
 	}
@@ -399,7 +448,7 @@ func (c *checker) needs(list []*step) {
 		byID[s.ID] = s
 		ids = append(ids, s.ID)
 	}
-	others := "ids of other steps: " + someOf(ids)
+	others := "ids of other steps: " + someOf(once(ids))
 	const onPath, done = 1, 2
 	state := make(map[*step]int, len(list))
 	var path []string
@@ -445,9 +494,20 @@ func (c *checker) only(at pos, list []*step) {
 	}
 	for _, id := range c.opt.Only {
 		if !slices.Contains(ids, id) {
-			c.add(at, "no step has the id "+quoted(id)+" that was asked for", "", "ids: "+someOf(ids), c.meant(id, ids)...)
+			c.add(at, "no step has the id "+quoted(id)+" that was asked for", "", "ids: "+someOf(once(ids)), c.meant(id, ids)...)
 		}
 	}
+}
+
+// once is a list without what was in it before: an id that two steps have is
+// refused elsewhere.
+func once(list []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool {
+		was := seen[s]
+		seen[s] = true
+		return was
+	})
 }
 
 // maxListed bounds how many ids an error repeats.

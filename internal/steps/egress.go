@@ -31,7 +31,7 @@ func readEgressAllow(c *checker, k key, v value, s *step) {
 		}
 		rules, err := c.parseEntry(e)
 		if err != nil {
-			c.wrong(item, "not an egress rule: "+inertWords(err.Error()), allowedRule)
+			c.wrong(item, "not an egress rule: "+ruleWords(err), allowedRule)
 			return "", false
 		}
 		if !strings.HasPrefix(e.To, "preset:") && len(rules) == 1 {
@@ -53,6 +53,14 @@ func readEgressAllow(c *checker, k key, v value, s *step) {
 	}
 }
 
+// ruleWords is what is wrong with a rule, which stands beside it anyway.
+func ruleWords(err error) string {
+	if r, ok := err.(*egress.RuleError); ok { // itself: that of a preset's rule names another text
+		err = r.Err
+	}
+	return inertWords(err.Error())
+}
+
 // entry reads one item of egressAllow: a rule, or a map with markers.
 func (c *checker) entry(item value) (e egress.Entry, ok bool) {
 	if item.kind != mapKind {
@@ -70,7 +78,7 @@ func (c *checker) entry(item value) (e egress.Entry, ok bool) {
 		case "force":
 			e.Force, good = c.mark("force", p.val)
 		default:
-			c.add(p.key.pos, "unknown key "+quoted(p.key.text)+" in a rule", "", "to, private, force", c.meant(p.key.text, []string{"to", "private", "force"})...)
+			c.unknown(p.key, " in a rule", []string{"to", "private", "force"})
 		}
 		ok = ok && good
 	}
@@ -100,7 +108,7 @@ func (c *checker) refusals(k key, v value) []string {
 			return "", false
 		}
 		if _, err := c.parseDeny(text); err != nil {
-			c.wrong(item, "not a rule: "+inertWords(err.Error()), "name, name:port, *.name, **.name, tcp://name:port, preset:NAME")
+			c.wrong(item, "not a rule: "+ruleWords(err), "name, name:port, *.name, **.name, tcp://name:port, preset:NAME")
 			return "", false
 		}
 		return text, true

@@ -111,6 +111,18 @@ func (e Errors) sorted() Errors {
 		}
 		return e[i].Column < e[j].Column
 	})
+	// Said once, a long list of what is allowed helps; five times it hides the rest.
+	told := map[string]bool{}
+	for _, one := range e {
+		if len(one.Allowed) <= maxAside {
+			continue
+		}
+		if told[one.Allowed] {
+			one.Allowed = ""
+			continue
+		}
+		told[one.Allowed] = true
+	}
 	if len(e) > maxErrors {
 		last := e[maxErrors]
 		rest := len(e) - maxErrors

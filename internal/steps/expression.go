@@ -7,7 +7,8 @@ import (
 
 // expressions warns of what a workflow would expand and a steps file does not: a
 // script that says ${{ matrix.v }} runs with these very characters. Text that
-// stands in a workflow has been expanded before it came here.
+// stands in a workflow has been expanded before it came here, and so whoever chose
+// the value has written part of the script: it is no way out to recommend.
 func (c *checker) expressions(src []byte) {
 	const begin, end = "${{", "}}"
 	n := 0
@@ -26,6 +27,6 @@ func (c *checker) expressions(src []byte) {
 			shown = shown[:maxQuoted]
 		}
 		c.warn(value{pos: pos{n, utf8.RuneCount(line[:at]) + 1}}, string(shown),
-			"expressions are not expanded in a steps file; pass the value by passEnv, or write the steps in the workflow")
+			"expressions are not expanded in a steps file; pass the value by passEnv")
 	}
 }

@@ -29,6 +29,7 @@ func fill(name string, list []*step, opt Options) (*Plan, error) {
 		}
 		p := s.plan(opt.HostEnv)
 		if len(opt.Only) > 0 {
+			p.NeedsLeftOut = slices.DeleteFunc(slices.Clone(p.Needs), func(id string) bool { return slices.Contains(opt.Only, id) })
 			p.Needs = slices.DeleteFunc(p.Needs, func(id string) bool { return !slices.Contains(opt.Only, id) })
 		}
 		plan.Steps = append(plan.Steps, p)

@@ -259,6 +259,16 @@ func builtKeys(inDefaults bool) []string {
 	return out
 }
 
+// perStepKeys names the keys that can be written in a step only.
+func perStepKeys() (out []string) {
+	for _, k := range stepKeys {
+		if k.built && k.perStep {
+			out = append(out, k.name)
+		}
+	}
+	return out
+}
+
 func faultWords() []string {
 	out := make([]string, len(box.Kinds))
 	for i, k := range box.Kinds {

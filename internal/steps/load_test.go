@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -165,6 +166,31 @@ func TestOnly(t *testing.T) {
 		if diff := cmp.Diff([][]string{{}, {"b"}}, [][]string{plan.Steps[0].Needs, plan.Steps[1].Needs}); diff != "" {
 			t.Error(diff)
 		}
+		var text strings.Builder
+		if err := plan.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"\n  needs      a (left out by --only)\n", "\n  needs      b; a (left out by --only)\n"} {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("the plan does not say %q:\n%s", want, text.String())
+			}
+		}
+		if got, want := plan.LeftOut(), "--only leaves out what some steps need: b needs a; c needs a"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		b, err := json.Marshal(plan)
+		if n := strings.Count(string(b), `"needsLeftOut":["a"]`); err != nil || n != 2 {
+			t.Errorf("%v, %d of 2 steps say it as JSON: %s", err, n, b)
+		}
+	})
+	t.Run("says nothing of needs that are met", func(t *testing.T) {
+		opt := testOptions(t)
+		opt.Only = []string{"a", "b"}
+		var text strings.Builder
+		plan := mustLoad(t, src, opt)
+		if err := plan.WriteText(&text); err != nil || strings.Contains(text.String(), "left out") || plan.LeftOut() != "" {
+			t.Errorf("%v, %q:\n%s", err, plan.LeftOut(), text.String())
+		}
 	})
 	t.Run("refuses an id that no step has, even beside a default id", func(t *testing.T) {
 		opt := testOptions(t)
@@ -208,6 +234,10 @@ var refusals = []struct {
 	{"an unknown key of the file", "step:\n- run: x\nsteps: [{run: x}]", "1:1", "did you mean steps?"},
 	{"an unknown key, with the nearest one", "steps:\n- run: x\n  memoryMB: 9", "3:3", "did you mean memoryMb?"},
 	{"a key of another tool, with ours", "steps:\n- run: x\n  shell: bash", "3:3", "did you mean language?"},
+	{"a key of a workflow's step", "steps:\n- uses: actions/checkout@v4", "2:3", "an action is used in the workflow"},
+	{"inputs of an action", "steps:\n- run: x\n  with: {a: b}", "3:3", "a script is given env"},
+	{"a condition", "steps:\n- run: x\n  if: always()", "3:3", "a step always runs"},
+	{"a whole workflow", "name: CI\non: push\njobs: {a: {runs-on: x}}", "3:1", "this is a workflow, not a steps file"},
 	{"an unknown key in defaults", "defaults: {nope: 1}\nsteps: [{run: x}]", "1:12", "unknown key"},
 	{"a glob that is absolute", "steps:\n- run: x\n  allowChanges: [ok, /etc/x]", "3:22", "absolute"},
 	{"a glob that climbs", "steps:\n- run: x\n  allowChanges: [a/../b]", "3:18", "component .."},
@@ -259,7 +289,7 @@ var refusals = []struct {
 	{"a relative workdir", "steps:\n- run: x\n  workdir: src", "3:12", "below /workspace"},
 	{"a workdir with ..", "steps:\n- run: x\n  workdir: /workspace/../etc", "3:12", "has .. in it"},
 	{"egress with the host's network", "steps:\n- run: x\n  network: true\n  egressAllow: [a.b]", "4:16", "exclude each other"},
-	{"a rule that cannot be read", "steps:\n- run: x\n  egressAllow: ['a b.c']", "3:17", "not an egress rule"},
+	{"a rule that cannot be read", "steps:\n- run: x\n  egressAllow: ['a b.c']", "3:17", `not an egress rule: has a space or a control character in it ("a b.c")`},
 	{"an over-broad rule without force", "steps:\n- run: x\n  egressAllow: ['*.com']", "3:17", "not an egress rule"},
 	{"a rule map without to", "steps:\n- run: x\n  egressAllow: [{force: true}]", "3:17", "without to"},
 	{"a rule map with an unknown key", "steps:\n- run: x\n  egressAllow: [{to: example.org, privat: true}]", "3:35", "did you mean private?"},
@@ -422,6 +452,36 @@ func TestRefusesWordsForTrueAndFalse(t *testing.T) {
 				t.Errorf("%s: %s: got %v", key, word, err)
 			}
 		}
+	}
+}
+
+// What is said of one mistake helps; what is said of its consequences, or again,
+// hides the rest.
+func TestSaysEachThingOnce(t *testing.T) {
+	for _, tc := range []struct{ sentence, src, want string }{
+		{"a key that was meant is not followed by all there are", "steps:\n- run: x\n  pidz: 9",
+			"steps.yml:3:3: unknown key \"pidz\" in a step\n  hint: did you mean pids?"},
+		{"a step whose run is misspelt has something to run", "steps:\n- runn: x",
+			"steps.yml:2:3: unknown key \"runn\" in a step\n  hint: did you mean run?"},
+		{"and so has one with an action", "steps:\n- uses: x",
+			"steps.yml:2:3: unknown key \"uses\" in a step\n  hint: a step runs a script or a command; an action is used in the workflow, before or after this program's"},
+		{"a workflow is not told key by key", "name: CI\non: push\npermissions: {}\njobs: {}",
+			"steps.yml:4:1: this is a workflow, not a steps file (allowed: a map with version, defaults and steps)\n" +
+				"  hint: a job of the workflow runs this program's action, whose input file names the steps file"},
+		{"a key that is nowhere is not among those of a step", "defaults: {id: a}\nsteps: [{run: x}]",
+			"steps.yml:1:12: id cannot stand in defaults (allowed: any key of a step but id, name, run, command, needs)"},
+	} {
+		if _, err := Load("steps.yml", []byte(tc.src), testOptions(t)); err == nil || err.Error() != tc.want {
+			t.Errorf("%s:\ngot  %v\nwant %s", tc.sentence, err, tc.want)
+		}
+	}
+	_, err := Load("steps.yml", []byte("steps:\n- {run: x, zzzz: 1}\n- {run: x, yyyy: 1}\n- {run: x, qqqq: 1}"), testOptions(t))
+	if n := strings.Count(err.Error(), "allowed: id, name, run,"); n != 1 {
+		t.Errorf("all keys are listed %d times, want once:\n%v", n, err)
+	}
+	_, err = Load("steps.yml", []byte("steps:\n- {id: a, run: x}\n- {id: a, run: x}\n- {id: b, run: x, needs: zzz}"), testOptions(t))
+	if !strings.Contains(err.Error(), "ids of other steps: a, b)") {
+		t.Errorf("an id that two steps have is listed twice, or not:\n%v", err)
 	}
 }
 

@@ -13,6 +13,14 @@ var foreign = map[string]string{
 	"container": "image", "rootfs": "image", "title": "name",
 }
 
+// workflowKeys are those of a workflow's step that are nothing of ours by another
+// name: what is done instead, and the key of ours that stands in their place.
+var workflowKeys = map[string]struct{ instead, standsFor string }{
+	"uses": {"a step runs a script or a command; an action is used in the workflow, before or after this program's", "run"},
+	"with": {"these are the inputs of an action; a script is given env, and a command its arguments", ""},
+	"if":   {"a step always runs, unless one that it needs did not pass; the script itself can ask for more", ""},
+}
+
 // Nearest finds the word that was probably meant; empty if none is near.
 func Nearest(word string, words []string) string {
 	if len(word) > 64 {

@@ -51,8 +51,9 @@ type PlanStep struct {
 	EgressMaxBytes int64           `json:"egressMaxBytes"` // 0: no bound
 	ExpectDenied   []string        `json:"expectDenied"`
 	Needs          []string        `json:"needs"`
-	AllowChanges   []string        `json:"allowChanges"` // globs; none: nothing may change
-	OnFailure      string          `json:"onFailure"`    // OnFailureDiscard or OnFailureKeep
+	NeedsLeftOut   []string        `json:"needsLeftOut,omitempty"` // ids that the file says it needs, and that do not run
+	AllowChanges   []string        `json:"allowChanges"`           // globs; none: nothing may change
+	OnFailure      string          `json:"onFailure"`              // OnFailureDiscard or OnFailureKeep
 	Retries        int64           `json:"retries"`
 	ContinueOnErr  bool            `json:"continueOnError"`
 	Tolerate       []box.FaultType `json:"tolerate"`

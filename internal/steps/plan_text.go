@@ -79,7 +79,7 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 	row("sha256", p.SHA256)
 	row("image", inert(p.Image)+p.imageDir())
 	row("workdir", inert(p.Workdir))
-	row("needs", orNone(inertAll(p.Needs, ", ")))
+	row("needs", p.needs())
 	row("limits", p.limits())
 	row("deadline", seconds(p.TimeoutS))
 	row("network", p.network()...)
@@ -108,6 +108,18 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 	}
 	row("files", map[bool]string{true: "changes are listed", false: "changes are not listed"}[p.TrackFiles])
 	row("passes if", p.passes())
+}
+
+// needs names what must pass first, and what would have had to if all steps ran.
+func (p *PlanStep) needs() string {
+	text := orNone(inertAll(p.Needs, ", "))
+	if len(p.NeedsLeftOut) == 0 {
+		return text
+	}
+	if text += "; "; len(p.Needs) == 0 {
+		text = ""
+	}
+	return text + inertAll(p.NeedsLeftOut, ", ") + " (left out by --only)"
 }
 
 func (p *PlanStep) imageDir() string {

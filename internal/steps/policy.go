@@ -83,8 +83,7 @@ func (c *checker) policy(root value, p *Policy) {
 		k, ok := policyKeyOf(name)
 		switch {
 		case !ok:
-			words := policyKeyNames()
-			c.add(pair.key.pos, "unknown key "+quoted(name)+" in a policy", "", strings.Join(words, ", "), c.meant(name, words)...)
+			c.unknown(pair.key, " in a policy", policyKeyNames())
 			continue
 		case k.read == nil:
 			c.add(pair.key.pos, "key "+name+" is not built yet", "", "",

@@ -362,8 +362,7 @@ func (c *checker) requiredStep(item value) (r required, ok bool) {
 			}
 			r.sum = sum
 		default:
-			words := []string{"id", "sha256", "run", "command", "language"}
-			c.add(p.key.pos, "unknown key "+quoted(name)+" in required", "", strings.Join(words, ", "), c.meant(name, words)...)
+			c.unknown(p.key, " in required", []string{"id", "sha256", "run", "command", "language"})
 		}
 	}
 	switch {

@@ -135,7 +135,7 @@ func TestAPresetOfTheMachineThatCannotBeReadIsRefusedWithItsPlace(t *testing.T) 
 	}{
 		"the client is not there":       {opt, "steps:\n- run: x\n  egressAllow:\n  - example.com\n  - preset:cargo\n", "steps.yml:5:5: not an egress rule: preset cargo: its client is not installed (looked at nothing); the hosts can be named instead of the preset"},
 		"nor for egressDeny":            {opt, "steps:\n- run: x\n  egressDeny: ['preset:cargo']\n", "steps.yml:3:16: not a rule: preset cargo: its client"},
-		"nobody reads for us":           {testOptions(t), "steps:\n- run: x\n  egressAllow: ['preset:npm']\n", `steps.yml:3:17: not an egress rule: egress rule "preset:npm": stands for what this machine's clients are set up for`},
+		"nobody reads for us":           {testOptions(t), "steps:\n- run: x\n  egressAllow: ['preset:npm']\n", `steps.yml:3:17: not an egress rule: stands for what this machine's clients are set up for`},
 		"an unknown one names them all": {opt, "steps:\n- run: x\n  egressAllow: ['preset:nope']\n", "there are alpine, cargo, debian, "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -421,8 +421,7 @@ func readExpect(c *checker, k key, v value, s *step) {
 				e.Fault = box.FaultType(w)
 			}
 		default:
-			words := []string{"exitCode", "fault"}
-			c.add(p.key.pos, "unknown key "+quoted(p.key.text)+" in expect", "", "exitCode, fault", c.meant(p.key.text, words)...)
+			c.unknown(p.key, " in expect", []string{"exitCode", "fault"})
 		}
 	}
 	if len(v.pairs) != 1 {

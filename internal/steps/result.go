@@ -26,6 +26,9 @@ const (
 	StatusError     = "error"
 )
 
+// EngineNote is how the note begins that says which engine was taken, and why.
+const EngineNote = "engine: "
+
 // Result is what happened in one run: the content of report.json, schema 1.
 // Fields are only ever added.
 type Result struct {

@@ -185,6 +185,24 @@ func (p *Plan) IDs() []string {
 	return out
 }
 
+// LeftOut says which of the steps run without what they need, since that was not
+// asked for; "" if none does. They may find less in the workspace than they expect.
+func (p *Plan) LeftOut() string {
+	var list []string
+	for _, s := range p.Steps {
+		if len(s.NeedsLeftOut) > 0 {
+			list = append(list, fmt.Sprintf("%s needs %s", s.ID, upToNames(s.NeedsLeftOut)))
+		}
+	}
+	if n := len(list) - maxNamesNoted; n > 0 {
+		list = append(list[:maxNamesNoted], fmt.Sprintf("and %d more", n))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "--only leaves out what some steps need: " + strings.Join(list, "; ")
+}
+
 // keep leaves the steps of one part in the plan. parts says for every id of the
 // whole file which part it is in.
 func (p *Plan) keep(want Part, parts map[string]int) error {

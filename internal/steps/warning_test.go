@@ -54,7 +54,7 @@ func TestAnExpressionInAStepsFileIsAWarningWithItsPlace(t *testing.T) {
 	for _, w := range plan.Warnings {
 		got = append(got, w.In("f.yml"))
 	}
-	const what = "expressions are not expanded in a steps file; pass the value by passEnv, or write the steps in the workflow"
+	const what = "expressions are not expanded in a steps file; pass the value by passEnv"
 	want := []string{"f.yml:6:14: warning: ${{ matrix.v }}: " + what, "f.yml:7:22: warning: ${{ secrets.B\"}}: " + what}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

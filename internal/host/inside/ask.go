@@ -30,6 +30,12 @@ type Ask struct {
 	Abstract string `json:"abstract,omitempty"`
 	// Files are paths of the host.
 	Files []string `json:"files,omitempty"`
+	// Write are folders to make a file in.
+	Write []string `json:"write,omitempty"`
+	// Tunnel is host:port that the proxy is asked to connect to, and As the server
+	// that is then asked for there, in the first words of TLS.
+	Tunnel string `json:"tunnel,omitempty"`
+	As     string `json:"as,omitempty"`
 	// Forks is how many processes to start at most.
 	Forks int `json:"forks,omitempty"`
 	// Escape: at last, make a namespace. That is the end of the box.
@@ -73,6 +79,10 @@ type Seen struct {
 	Spaces    map[string]string `json:"spaces"`
 	Processes []Process         `json:"processes"`
 	Files     []Tried           `json:"files"`
+	// Written are folders in which a file was made, or not.
+	Written []Tried `json:"written"`
+	// Tunnel is what the proxy answered, and how the greeting of TLS ended there.
+	Tunnel Tried `json:"tunnel"`
 	// Took is how long each group of attempts took, in ms, by the field's name.
 	Took    map[string]float64 `json:"took"`
 	Forked  int                `json:"forked"`

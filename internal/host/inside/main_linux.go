@@ -2,6 +2,7 @@ package inside
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -103,7 +104,29 @@ func look(a Ask) *Seen {
 			s.Files = append(s.Files, tried(path, err))
 		}
 	})
+	s.timed("root", func() {
+		for _, dir := range a.Write {
+			s.Written = append(s.Written, write(dir))
+		}
+	})
+	s.timed("tunnel", func() {
+		if a.Proxy != "" && a.Tunnel != "" {
+			s.Tunnel = greet(a.Proxy, a.Tunnel, a.As)
+		}
+	})
 	return s
+}
+
+// write makes a file in a folder, and takes it away again: where that works, the
+// folder may be the host's own.
+func write(dir string) Tried {
+	path := filepath.Join(dir, "untrusted-steps-probe")
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		f.Close()
+		_ = os.Remove(path)
+	}
+	return tried(dir, err)
 }
 
 func errOf(en syscall.Errno) error {
@@ -207,9 +230,10 @@ func get(proxy, host string) Tried {
 	return exchange(proxy, host, "GET http://"+host+"/ HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n", true)
 }
 
+// wait is for the proxy, which answers for whom it must look up and dial.
+const wait = 5 * time.Second
+
 func exchange(proxy, what, request string, body bool) Tried {
-	// The proxy answers for whom it must look up and dial, so it has longer.
-	const wait = 5 * time.Second
 	c, err := net.DialTimeout("tcp", proxy, wait)
 	if err != nil {
 		t := tried(what, err)
@@ -243,6 +267,34 @@ func exchange(proxy, what, request string, body bool) Tried {
 		}
 	}
 	t.Text = strings.TrimSpace(last)
+	return t
+}
+
+// greet asks the proxy for a tunnel to one server, and there for another one.
+func greet(proxy, to, as string) Tried {
+	c, err := net.DialTimeout("tcp", proxy, wait)
+	if err != nil {
+		return tried(to, err)
+	}
+	defer c.Close()
+	if err = c.SetDeadline(time.Now().Add(wait)); err == nil {
+		_, err = c.Write([]byte("CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n\r\n"))
+	}
+	if err != nil {
+		return tried(to, err)
+	}
+	r := bufio.NewReader(c)
+	line, err := r.ReadString('\n')
+	for rest := line; err == nil && strings.TrimSpace(rest) != ""; {
+		rest, err = r.ReadString('\n')
+	}
+	t := tried(to, err)
+	if t.Text = strings.TrimSpace(line); err != nil {
+		return t
+	}
+	// Who it is does not matter: nobody is to answer.
+	err = tls.Client(c, &tls.Config{ServerName: as, InsecureSkipVerify: true, CurvePreferences: []tls.CurveID{tls.X25519}}).Handshake()
+	t.Err = tried(to, err).Err
 	return t
 }
 
