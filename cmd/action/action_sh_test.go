@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,8 +92,8 @@ func TestActionScript(t *testing.T) {
 			script{env: []string{"UNTRUSTED_STEPS_ENGINE=native"}}, 41, []string{"called:  pid"}, []string{"kern install"}},
 		{"auto goes on without kern, and says so",
 			script{env: []string{"KERN=3"}}, 41, []string{"called:  pid", "engine auto takes native"}, nil},
-		{"engine kern without kern is refused, and nothing runs",
-			script{env: []string{"KERN=3", "UNTRUSTED_STEPS_ENGINE=kern"}}, 3, []string{"kern cannot be installed"}, []string{"called:  pid"}},
+		{"engine kern without kern is for the program to refuse, which can tell whoever waits for it",
+			script{env: []string{"KERN=3", "UNTRUSTED_STEPS_ENGINE=kern"}}, 41, []string{"kern cannot be installed", "called:  pid"}, []string{"native"}},
 		{"a job's own kern is not replaced",
 			script{env: []string{"KERN_BIN=/opt/kern", "UNTRUSTED_STEPS_ENGINE=kern"}}, 41, []string{"called:  pid"}, []string{"kern install"}},
 		{"neither a binary nor Go is refused with the way out",
@@ -138,5 +140,20 @@ func TestActionScript(t *testing.T) {
 				t.Log(out)
 			}
 		})
+	}
+}
+
+// TestActionScriptEndsAreDocumented: where the script ends before there is a program,
+// no check is written, and docs/checks.md has each of these ends by its words.
+func TestActionScriptEndsAreDocumented(t *testing.T) {
+	words := column(t, document(t, "docs/checks.md"), "the log says")
+	said := regexp.MustCompile(`echo "untrusted-steps: ([^"]*)" >&2;?\s+exit 3\b`).FindAllStringSubmatch(document(t, "scripts/action.sh"), -1)
+	if all := strings.Count(document(t, "scripts/action.sh"), "exit 3"); len(said) != all || len(words) != all {
+		t.Errorf("scripts/action.sh has %d times exit 3, %d times with a reason, and docs/checks.md has %d", all, len(said), len(words))
+	}
+	for _, m := range said {
+		if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(m[1], w) }) {
+			t.Errorf("docs/checks.md does not have that nothing is told where the action ends with %q", m[1])
+		}
 	}
 }

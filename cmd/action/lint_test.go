@@ -99,7 +99,7 @@ type releaseStep struct {
 	Name, Uses, Run, If string
 	ContinueOnError     any    `yaml:"continue-on-error"`
 	WorkingDirectory    string `yaml:"working-directory"`
-	With                map[string]string
+	With, Env           map[string]string
 }
 
 // names is one name or a list of them.
@@ -159,13 +159,14 @@ func TestReleaseMayDoNoMore(t *testing.T) {
 // nothing is published before it is signed, nothing goes on after a failure, and
 // every job has the commit that the tag named when the run began.
 func TestReleaseIsAChain(t *testing.T) {
-	needs := map[string]names{}
+	needs, env := map[string]names{}, map[string]string{}
 	for name, job := range readRelease(t).Jobs {
 		needs[name] = job.Needs
 		if job.If != "" || job.ContinueOnError != nil {
 			t.Errorf("%s has a condition of its own (%q, %v): without one a job is run if those it needs passed, and fails if a step does", name, job.If, job.ContinueOnError)
 		}
 		for _, s := range job.Steps {
+			maps.Copy(env, s.Env)
 			if s.If != "" || s.ContinueOnError != nil {
 				t.Errorf("%s: the step %q %q is one that may be left out or fail (%q, %v)", name, s.Name, s.Uses, s.If, s.ContinueOnError)
 			}
@@ -183,6 +184,9 @@ func TestReleaseIsAChain(t *testing.T) {
 	want := map[string]names{"build": nil, "again": {"build"}, "attest": {"again"}, "publish": {"attest"}}
 	if diff := cmp.Diff(want, needs); diff != "" {
 		t.Errorf("what the jobs need (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"CREATED": "${{ github.event.created }}", "GH_TOKEN": "${{ github.token }}"}, env); diff != "" {
+		t.Errorf("what the scripts are given (-want +got)\n%s", diff)
 	}
 }
 
