@@ -52,8 +52,8 @@ type PlanStep struct {
 	ExpectDenied   []string        `json:"expectDenied"`
 	Needs          []string        `json:"needs"`
 	NeedsLeftOut   []string        `json:"needsLeftOut,omitempty"` // ids that the file says it needs, and that do not run
-	AllowChanges   []string        `json:"allowChanges"` // globs; none: nothing may change
-	OnFailure      string          `json:"onFailure"`    // OnFailureDiscard or OnFailureKeep
+	AllowChanges   []string        `json:"allowChanges"`           // globs; none: nothing may change
+	OnFailure      string          `json:"onFailure"`              // OnFailureDiscard or OnFailureKeep
 	Retries        int64           `json:"retries"`
 	ContinueOnErr  bool            `json:"continueOnError"`
 	Tolerate       []box.FaultType `json:"tolerate"`
