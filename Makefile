@@ -3,7 +3,7 @@
 
 # The program, as the README says.
 build:
-	go build -o untrusted-steps ./cmd/action
+	CGO_ENABLED=0 go build -o untrusted-steps ./cmd/action
 
 # The tests, as the README and CI run them. Minutes.
 test:

@@ -395,16 +395,14 @@ func TestREADMEExamples(t *testing.T) {
 				t.Error(e)
 			}
 			for what, want := range map[string]string{
-				"nothing but reading":                     "permissions: { contents: read }",
-				"the steps file of the base branch":       "github.event.pull_request.base.sha",
-				"no token in the checkout":                "path: change, persist-credentials: false",
-				"a Go to build the action with":           "actions/setup-go@",
-				"user namespaces where AppArmor has them": "kernel.apparmor_restrict_unprivileged_userns=0",
+				"nothing but reading": "permissions: { contents: read }",
+				"a report that stays": "actions/upload-artifact@",
 			} {
 				if !strings.Contains(block, want) {
 					t.Errorf("the workflow of the README, which people copy, lacks %s (%s)", what, want)
 				}
 			}
+			copied(t, "the README", block)
 		}
 	}
 	if files == 0 || snippets == 0 {
@@ -414,6 +412,48 @@ func TestREADMEExamples(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(moduleRoot(t), m[1])); err != nil {
 			t.Errorf("the README links to %s: %v", m[1], err)
 		}
+	}
+}
+
+// copied holds a workflow that people copy to what each must have that runs a
+// change's own code.
+func copied(t *testing.T, where, block string) {
+	t.Helper()
+	for what, want := range map[string]string{
+		"the steps file of the base branch":       "github.event.pull_request.base.sha",
+		"and not that of the change":              "file: base/",
+		"no token in the checkout":                "path: change, persist-credentials: false",
+		"a Go to build the action with":           "actions/setup-go@",
+		"user namespaces where AppArmor has them": "kernel.apparmor_restrict_unprivileged_userns=0",
+	} {
+		if !strings.Contains(block, want) {
+			t.Errorf("the workflow of %s, which people copy, lacks %s (%s)", where, what, want)
+		}
+	}
+}
+
+// TestUnreleasedIsSaid: whoever copies a workflow that names a version must read
+// that there is none yet, for as long as docs/releasing.md says so.
+func TestUnreleasedIsSaid(t *testing.T) {
+	if !strings.Contains(document(t, "docs/releasing.md"), "No release was made yet") {
+		return
+	}
+	const said = "@v1 # until the first release: a commit of main"
+	examples, err := filepath.Glob(filepath.Join(moduleRoot(t), "examples/workflows/*.yml"))
+	if err != nil || len(examples) == 0 {
+		t.Fatal(err)
+	}
+	for _, path := range append(examples, filepath.Join(moduleRoot(t), "docs/checks.md")) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, m := strings.Count(string(b), toolName+"@v1"), strings.Count(string(b), said); n == 0 || n != m {
+			t.Errorf("%s names the action %d times, and says %d times that there is no v1", path, n, m)
+		}
+	}
+	if !strings.Contains(document(t, "README.md"), "No release was made yet, so there is no `v1`") {
+		t.Error("the README does not say that there is no v1")
 	}
 }
 
@@ -430,6 +470,7 @@ func TestChecksExample(t *testing.T) {
 		for _, e := range lint(t, "docs/checks.yml", []byte(block)) {
 			t.Error(e)
 		}
+		copied(t, "docs/checks.md", block)
 		m := readManifest(t)
 		for input, permission := range map[string]string{"check-run": "checks", "comment": "pull-requests", "commit-status": "statuses"} {
 			if !strings.Contains(block, permission+": write # "+input+"\n") || !strings.Contains(block, "\n          "+input+": ") {

@@ -224,7 +224,7 @@ func (a *app) schema(args []string) int {
 	switch {
 	case !ok:
 		return code
-	case len(o.operands) == 0:
+	case len(o.operands) == 0 || o.operands[0] == "steps":
 		return a.print(string(steps.Schema()))
 	case o.operands[0] == "report":
 		return a.print(string(steps.ReportSchema()))

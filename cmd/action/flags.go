@@ -208,7 +208,8 @@ func number(field func(*options) *int) func(*options, string) error {
 // belongs to it.
 type argument struct {
 	flag     *flagDef // nil: an operand, or a flag that the verb does not have
-	name     string   // of a flag, as it was written; "" is an operand
+	name     string   // of a flag; "" is an operand
+	written  string   // the same with its dashes
 	value    string
 	hasValue bool
 }
@@ -230,6 +231,7 @@ func (v *verb) scan(args []string) (out []argument) {
 		}
 		var t argument
 		t.name, t.value, t.hasValue = strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
+		t.written = strings.TrimSuffix(arg, "="+t.value)
 		t.flag = v.flag(t.name)
 		if t.flag != nil && !t.hasValue {
 			switch {
@@ -275,8 +277,14 @@ func (v *verb) misuse(format string, args ...any) error {
 }
 
 func seeHelp(verb string) string {
+	if verb == "help" {
+		return listHelp
+	}
 	return fmt.Sprintf("%s help %s shows how it is used", toolName, verb)
 }
+
+// listHelp is where to read which verbs there are.
+const listHelp = toolName + " help lists what there is"
 
 // errHelp is the error of who asks for help.
 var errHelp = errors.New("help was asked for")
@@ -322,7 +330,7 @@ func (v *verb) take(o *options, t argument) error {
 	f := t.flag
 	switch {
 	case f == nil:
-		return v.unknownFlag(t.name)
+		return v.unknownFlag(t)
 	case f.later:
 		return v.misuse("--%s: not built yet", f.name)
 	case !t.hasValue:
@@ -342,7 +350,8 @@ func (v *verb) take(o *options, t argument) error {
 
 // unknownFlag says what was probably meant: a flag of this verb, or this flag of
 // another.
-func (v *verb) unknownFlag(name string) error {
+func (v *verb) unknownFlag(t argument) error {
+	name := t.name
 	var names, others []string
 	also := map[string]string{}
 	for _, f := range v.shownFlags() {
@@ -366,7 +375,7 @@ func (v *verb) unknownFlag(name string) error {
 	case meant == "" && len(names) == 0:
 		meant = ", nor any other"
 	}
-	return v.misuse("there is no flag --%s%s", name, meant)
+	return v.misuse("there is no flag %s%s", t.written, meant)
 }
 
 // didYouMean names the word that is nearest to one that there is not.

@@ -40,6 +40,9 @@ func TestMakeTargets(t *testing.T) {
 		"screenshots": {"docs/testing.md": document(t, "docs/testing.md")},
 	}
 	same(t, "targets of the Makefile", slices.Collect(maps.Keys(places)), slices.Collect(maps.Keys(recipes)))
+	if got := recipes["build"]; len(got) != 1 || !strings.HasPrefix(got[0], "CGO_ENABLED=0 ") {
+		t.Errorf("make build runs %q: where there is a C compiler that is no static binary", got)
+	}
 	for target, in := range places {
 		if len(recipes[target]) != 1 {
 			t.Errorf("make %s runs %q, want one command", target, recipes[target])

@@ -28,7 +28,43 @@ func (a *app) merge(args []string) int {
 	case o.file == "" && (o.only != "" || o.workspace != ""):
 		return a.misused(&o, "merge: --only and --workspace belong to the steps file that --file names")
 	}
-	return a.mergeReports(&o, o.operands)
+	var names []string
+	for _, name := range o.operands {
+		list, err := reportsIn(name)
+		if err != nil || len(list) == 0 || slices.ContainsFunc(list, noFolder) {
+			list = []string{name} // what is wrong with it is said where it is opened
+		}
+		names = append(names, list...)
+	}
+	return a.mergeReports(&o, names)
+}
+
+func noFolder(name string) bool {
+	info, err := os.Lstat(name)
+	return err != nil || !info.IsDir()
+}
+
+// reportsIn are the reports that a name stands for: itself, or all that is in a
+// folder which is no report, as a download of artifacts leaves them.
+func reportsIn(name string) ([]string, error) {
+	switch info, err := os.Lstat(name); {
+	case err != nil:
+		return nil, err
+	case !info.IsDir():
+		return []string{name}, nil
+	}
+	if _, err := os.Lstat(filepath.Join(name, "report.json")); err == nil {
+		return []string{name}, nil
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, filepath.Join(name, e.Name()))
+	}
+	return list, nil
 }
 
 // mergeInput is merge as the action's input asks for it: the reports are the
@@ -44,18 +80,11 @@ func (a *app) mergeInput(o *options, dir string) int {
 		}
 		o.out = made
 	}
-	reports := []string{dir}
-	if _, err := os.Lstat(filepath.Join(dir, "report.json")); err != nil {
-		// Where no shard left a report there may not even be a folder. That is a
-		// verdict and not a mistake: every shard is missing.
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return a.next(a.wrong("inputs: merge: %v", err), "name the folder into which the reports of all shards were downloaded")
-		}
-		reports = nil
-		for _, e := range entries {
-			reports = append(reports, filepath.Join(dir, e.Name()))
-		}
+	// Where no shard left a report there may not even be a folder. That is a
+	// verdict and not a mistake: every shard is missing.
+	reports, err := reportsIn(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return a.next(a.wrong("inputs: merge: %v", err), "name the folder into which the reports of all shards were downloaded")
 	}
 	return a.mergeReports(o, reports)
 }

@@ -123,7 +123,7 @@ func TestMergeOfHostileReports(t *testing.T) {
 		poison func(d *downloaded)
 		says   string
 	}{
-		{"no report at all", func(d *downloaded) { os.Remove(filepath.Join(d.dir, "r2/report.json")) }, "no such file"},
+		{"no report at all", func(d *downloaded) { os.Remove(filepath.Join(d.dir, "r2/report.json")) }, "r2: there is no report.json in it"},
 		{"no JSON", func(d *downloaded) { d.write("r2/report.json", "{") }, "it is no report.json"},
 		{"a key twice", func(d *downloaded) { d.edit("r2/report.json", `"verdict":`, `"Verdict": "fail", "verdict":`) }, "twice in one place"},
 		{"a word that is none", func(d *downloaded) { d.edit("r2/report.json", `"passed"`, `"::error::passed"`) }, "its status is"},
@@ -339,12 +339,38 @@ func TestMergeOut(t *testing.T) {
 	if code, _, stderr := d.merge("r1", "r2"); code != exitPass {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
+	// Beside what is read, in the same folder, it is in nobody's way.
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs, getenv: func(string) string { return "" }, lookupEnv: os.LookupEnv}
+	if code := a.main([]string{"merge", "--out", filepath.Join(d.dir, "r1/all"), filepath.Join(d.dir, "r1"), filepath.Join(d.dir, "r2")}); code != exitPass {
+		t.Errorf("into a folder beside the report: exit %d\n%s%s", code, &out, &errs)
+	}
 	d.link("r2/steps/b/stdout.log", "/etc/passwd")
 	if code, _, stderr := d.merge("r1", "r2"); code != exitUsage {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
 	if _, err := os.Stat(filepath.Join(d.dir, "out/report.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the report of the merge before is still there: %v", err)
+	}
+}
+
+// TestMergeOfAFolderOfReports: the verb takes what the input of the action takes.
+func TestMergeOfAFolderOfReports(t *testing.T) {
+	d := download(t)
+	d.put("reports/part-1", d.report(1, "a"))
+	d.put("reports/part-2", d.report(2, "b"))
+	if code, stdout, stderr := d.merge("reports"); code != exitPass || !strings.Contains(stdout, "2 shards of 2") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	d.write("reports/notes.txt", "not a report")
+	if code, _, stderr := d.merge("reports"); code != exitUsage || !strings.Contains(stderr, "/reports: there is no report.json in it\n") {
+		t.Errorf("with another file in it: exit %d\n%s", code, stderr)
+	}
+	if err := os.Mkdir(filepath.Join(d.dir, "empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := d.merge("empty"); code != exitUsage || !strings.Contains(stderr, "/empty: there is no report.json in it\n") {
+		t.Errorf("an empty folder: exit %d\n%s", code, stderr)
 	}
 }
 

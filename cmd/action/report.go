@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
@@ -26,7 +27,7 @@ func (a *app) report(args []string) int {
 	}
 	r, err := a.readReport(o.file)
 	if err != nil {
-		return a.next(a.wrong("report: %s: %v", gha.Inert(o.file), err), "name the report.json of a run, or - for standard input")
+		return a.next(a.wrong("report: %s: %v", gha.Inert(o.file), err), "name the report.json of a run, the folder with it, or - for standard input")
 	}
 	if chosen.On != nil {
 		err = chosen.On(a.stdout, r, a.screen(a.stdout))
@@ -43,6 +44,9 @@ func (a *app) report(args []string) int {
 func (a *app) readReport(name string) (*steps.Result, error) {
 	var in io.Reader = a.stdin
 	if name != "-" {
+		if st, err := os.Stat(name); err == nil && st.IsDir() {
+			name = filepath.Join(name, "report.json")
+		}
 		// A pipe or a device, which would be read for ever, is not even waited for.
 		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 		if err != nil {

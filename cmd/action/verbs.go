@@ -164,7 +164,7 @@ func verbs() []*verb {
 			name: "report", does: "write a report.json again in another form", run: (*app).report, also: []string{"convert", "render"},
 			takes: &operands{name: "FILE", kind: aFile}, flags: []flagDef{flagFormat},
 			about: []string{
-				"FILE is a report.json; - reads it from standard input. It may come from anywhere: what it says acts nowhere, not in the log of " +
+				"FILE is a report.json, or the folder with it; - reads it from standard input. It may come from anywhere: what it says acts nowhere, not in the log of " +
 					"a runner either. The form is written to standard output.",
 			},
 			exits: []exit{{exitPass, "it was written, whatever the verdict was"}, {exitUsage, "the file is no report.json, or the flags are wrong"}, unwrittenExit},
@@ -178,13 +178,13 @@ func verbs() []*verb {
 			name: "merge", does: "make one report and verdict of those of shards", run: (*app).merge, also: []string{"join", "combine"},
 			takes: &operands{name: "REPORT", kind: aFile, many: true},
 			flags: []flagDef{
-				flagOut.saying("The folder for the report of all. It may not be in one that is read.").must(), flagFile,
+				flagOut.saying("The folder for the report of all. It may not be one that a report lies in, nor be in steps/ of one.").must(), flagFile,
 				flagOnly.saying("The steps that the shards were to run, as each of them was told. It goes with --file."),
 				flagWorkspace.saying("The workspace of the shards, against which --file is checked."),
 				flagPolicy.saying("The policy that all shards must have been held to."), flagJSON,
 			},
 			about: []string{
-				"REPORT is the report.json of a shard (run --shard I/N), or the folder with it. Logs and patches beside it are copied. " +
+				"REPORT is the report.json of a shard (run --shard I/N), the folder with it, or a folder with nothing but such folders. Logs and patches beside it are copied. " +
 					"A shard that is missing, there twice, or of other steps closes the gate.",
 			},
 			exits: runExits,
@@ -197,8 +197,8 @@ func verbs() []*verb {
 		},
 		{
 			name: "schema", does: "print the JSON Schema of steps, report or policy", run: (*app).schema,
-			takes:    &operands{name: "report|policy", kind: aWord, words: func() []string { return []string{"report", "policy"} }, optional: true},
-			about:    []string{"Without a word it is the schema of the steps file, with what each key means and its default. Editors complete and check by it."},
+			takes:    &operands{name: "steps|report|policy", kind: aWord, words: func() []string { return []string{"steps", "report", "policy"} }, optional: true},
+			about:    []string{"steps, which is also taken without a word, is the schema of the steps file, with what each key means and its default. Editors complete and check by it."},
 			exits:    []exit{okExit, usageExit, unwrittenExit},
 			examples: []example{{"untrusted-steps schema >../steps.schema.json", "for an editor"}, {"untrusted-steps schema policy", "what a policy may say"}},
 		},
@@ -333,7 +333,7 @@ func verbNames() (names []string) {
 
 // unknownVerb says that there is no such verb, and which was probably meant.
 func (a *app) unknownVerb(name string) int {
-	next := toolName + " help lists what there is"
+	const next = listHelp
 	if later[name] {
 		return a.next(a.wrong("%s is not built yet", name), next)
 	}

@@ -69,6 +69,9 @@ func OpenSource(name string, room int64) (s *Source, err error) {
 		return nil, err
 	}
 	f, size, err := openPlain(root, file)
+	if errors.Is(err, os.ErrNotExist) && info.IsDir() {
+		return nil, errors.New("there is no report.json in it")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

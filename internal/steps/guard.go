@@ -70,6 +70,13 @@ func NewGuard(opt Options) *Guard {
 	if g.stat == nil {
 		g.stat = os.Stat
 	}
+	// First of all, since it may be one of the others as well, as root's is.
+	if filepath.IsAbs(opt.Home) && filepath.Clean(opt.Home) != "/" {
+		for _, home := range g.both(filepath.Clean(opt.Home)) {
+			g.exact = append(g.exact, place{home, whyHome})
+			g.above = append(g.above, home)
+		}
+	}
 	for _, p := range []string{"/", "/etc", "/root", "/boot", "/proc", "/sys", "/dev", "/run", "/var/run"} {
 		g.exact = append(g.exact, place{p, whySystem})
 	}
@@ -79,12 +86,6 @@ func NewGuard(opt Options) *Guard {
 	for _, p := range []string{"user", "docker", "docker.sock", "containerd", "podman", "crio", "buildkit", "systemd", "dbus"} {
 		g.below = append(g.below, place{"/run/" + p, whySocket}, place{"/var/run/" + p, whySocket})
 		g.above = append(g.above, "/run/"+p)
-	}
-	if filepath.IsAbs(opt.Home) {
-		for _, home := range g.both(filepath.Clean(opt.Home)) {
-			g.exact = append(g.exact, place{home, whyHome})
-			g.above = append(g.above, home)
-		}
 	}
 	for _, dir := range kernDirs(opt) {
 		for _, p := range g.both(dir) {

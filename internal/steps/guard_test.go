@@ -45,6 +45,20 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// Who names the home by mistake is told so, also where it is root's.
+func TestRootsHomeIsCalledAHome(t *testing.T) {
+	opt := testOptions(t)
+	for home, want := range map[string]string{"/root": "is the home folder", "/home/me": "is a folder of the system", "/": "is a folder of the system"} {
+		opt.Home = home
+		if _, why := NewGuard(opt).Source("/root"); why != want {
+			t.Errorf("HOME=%s: /root %q, want %q", home, why, want)
+		}
+	}
+	if _, why := NewGuard(opt).Source("/"); why != "is a folder of the system" {
+		t.Errorf("HOME=/: / %q", why)
+	}
+}
+
 // On real files: what counts is where a path leads, not what it is called.
 func TestGuardFollowsLinks(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
