@@ -77,6 +77,9 @@ type Outcome struct {
 	Duration       time.Duration // of the step itself
 	Stdout, Stderr Stream
 	Stats          limits.Stats
+	// NoRoute is how often a process of the step tried to reach an address that the
+	// box has no way to, as the kernel counted it; 0 also where that is not known.
+	NoRoute uint64
 	// Note is what the engine itself said; untrusted text.
 	Note string
 	// Cause is the error behind Evidence.Lost where the box could not be built;
@@ -111,6 +114,7 @@ type runner struct {
 	pumps    []*pump
 	messages chan frame
 	lostWay  chan error // the proxy's end, while it should live
+	noRoute  *noRoute
 	way      *way
 }
 
@@ -314,6 +318,9 @@ func (r *runner) prepare(ctx context.Context) bool {
 	if err := r.job.Group.ExcludeInit(); err != nil {
 		r.lost("the process cap could not be set: %v", err)
 		return false
+	}
+	if r.job.Spec.Network != NetworkHost { // whose counts are of all the host does
+		r.noRoute = openNoRoute(pid)
 	}
 	if port != 0 {
 		if len(f.fds) != 1+len(r.job.Forwards) || len(r.job.Spec.Listen) != len(r.job.Forwards) || r.job.Proxy == nil {
@@ -537,6 +544,8 @@ func (r *runner) finish() {
 		r.lost("the control group's counters cannot be read: %v", err)
 	}
 	r.out.Stats = stats
+	r.out.NoRoute = r.noRoute.count()
+	r.noRoute.close()
 	e := &r.out.Evidence
 	if r.built.Filter == nil && e.Status != nil && e.Status.Signaled() && e.Status.Signal() == unix.SIGSYS {
 		// The engine's own filter kills and tells nobody. The step's own

@@ -59,6 +59,26 @@ func (s *suite) routes(t *testing.T, kind box.Network) {
 		}
 	})
 
+	t.Run("what was tried past the proxy is counted, and nothing else is", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct {
+			ops  []probe.Op
+			want uint64
+		}{
+			{[]probe.Op{probe.Do("connect", "tcp", "127.0.0.1:1")}, 0}, // refused: loopback is the box's own
+			{[]probe.Op{probe.Do("connect", "tcp", "192.0.2.1:80"), probe.Do("udp", "192.0.2.1:53", "ask"), probe.Do("connect", "tcp", "192.0.2.2:80")}, 3},
+		} {
+			j := s.probing(t, c.ops...)
+			j.Network = kind
+			if kind == box.NetworkAllowlist {
+				j.proxy = newWorld(t, "good.test").proxy
+			}
+			if r := s.run(t, j); r.NoRoute != c.want {
+				t.Errorf("%d attempts were counted, want %d: %s", r.NoRoute, c.want, r.stdout)
+			}
+		}
+	})
+
 	t.Run("A3 B18 B21 B27 a datagram to anywhere is lost, whatever it asks for", func(t *testing.T) {
 		t.Parallel()
 		sink := listen(t, "udp", "127.0.0.1:0")

@@ -20,17 +20,25 @@ const (
 
 // hints are notes for whoever reads a result and wonders. They say what we know of
 // the step's box, and change no verdict.
-func hints(s PlanStep, sr *StepResult) (notes []string) {
+func hints(s PlanStep, sr *StepResult, noRoute uint64) (notes []string) {
 	if n := unset(s.PassEnv, sr.PassedEnv); n != "" {
 		notes = append(notes, "passEnv: not in the caller's environment, so the step did not have it: "+n)
 	}
-	if lacksNetwork(sr) {
+	if lacksNetwork(sr) && (noRoute > 0 || networkWords().MatchString(sr.Tail)) {
 		switch {
 		case sr.Network == "none":
 			notes = append(notes, hintNoNetwork)
 		case sr.Network == "allowlist" && len(sr.Egress) == 0:
 			notes = append(notes, hintNoProxy)
 		}
+	}
+	// Of a step that passed too: somebody in it wanted out by another way.
+	switch {
+	case noRoute == 0:
+	case sr.Network == "none":
+		notes = append(notes, fmt.Sprintf("the kernel counted %s to reach an address, without a network to do so; which, it does not say", attempts(noRoute)))
+	default:
+		notes = append(notes, fmt.Sprintf("the kernel counted %s to reach an address past the proxy, where there is no way; which, it does not say", attempts(noRoute)))
 	}
 	var names []string
 	for _, e := range sr.Egress {
@@ -44,9 +52,23 @@ func hints(s PlanStep, sr *StepResult) (notes []string) {
 	return notes
 }
 
+func attempts(n uint64) string {
+	if n == 1 {
+		return "an attempt"
+	}
+	return fmt.Sprintf("%d attempts", n)
+}
+
+// networkWords are what resolvers and programs say that want a network. A name that
+// is looked up leaves no other trace in a box, and any program can write these
+// words: they are good for a hint only. A refused connection is none of them: in a
+// box that is a place on its own loopback.
+var networkWords = lazy.Regexp(`(?i)resolve (host|proxy|address)|name resolution|NameResolutionError|name or service not known|nodename nor servname|getaddrinfo|\bENOTFOUND\b|` +
+	`\bEAI_AGAIN\b|no such host|UnknownHostException|failed to lookup address|bad address '|network is unreachable|\bENETUNREACH\b`)
+
 // lacksNetwork says whether a step failed as one does that waits for a network or
 // gives up on it: by its own exit code, or at its deadline. 126 and 127 are what
-// shells say of a command that is not there.
+// shells say of a command that is not there. Most that fail so lack something else.
 func lacksNetwork(sr *StepResult) bool {
 	switch {
 	case sr.Status != StatusFailed || len(sr.Violations) > 0:
