@@ -47,16 +47,16 @@ func (s *suite) greedFacts(t *testing.T) {
 		t.Parallel()
 		const many = 10_000
 		w := newWorld(t, "good.test")
-		w.proxy.HeadTimeout = 5 * time.Minute // nobody is let go for being slow
+		w.proxy.HeadTimeout = patient(5 * time.Minute) // nobody is let go for being slow
 		sync := OpenDir(t)
 		j := s.probing(t, probe.Do("hold many", proxyAddr, strconv.Itoa(many), "/sync/go"))
-		j.Network, j.proxy, j.TimeoutS = box.NetworkAllowlist, w.proxy, 90
+		j.Network, j.proxy, j.TimeoutS = box.NetworkAllowlist, w.proxy, patient(90*time.Second).Seconds()
 		j.Mounts = append(j.Mounts, box.Mount{Source: sync, Target: "/sync", ReadOnly: true})
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
 			// The other box: in the same process, while the first one holds all it can get.
-			for end := time.Now().Add(60 * time.Second); w.count("")["failed:overload"] < 100; time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(patient(60 * time.Second)); w.count("")["failed:overload"] < 100; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Error("control: nobody was turned away")
 					break

@@ -58,7 +58,7 @@ func (s *suite) spec(t testing.TB, argv ...string) step {
 		Mounts:   []box.Mount{{Source: s.dir + "/probe", Target: probeTarget, ReadOnly: true}},
 		Tmpfs:    []box.Tmpfs{{Target: "/tmp", Bytes: box.DefaultTmpBytes}, {Target: box.HomeTarget, Bytes: box.DefaultHomeBytes}},
 		ShmBytes: box.DefaultShmBytes, CapDrop: []string{"ALL"},
-		MemoryBytes: 256 * mib, Pids: 64, TimeoutS: 30, RequireLimits: s.limits != nil,
+		MemoryBytes: 256 * mib, Pids: 64, TimeoutS: patient(30 * time.Second).Seconds(), RequireLimits: s.limits != nil,
 	}}
 }
 

@@ -4,7 +4,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"os"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
@@ -23,6 +25,18 @@ const atOnce = 4
 
 // roleVar makes a test binary that the suite starts again do one thing only.
 const roleVar = "BOXTEST_ROLE"
+
+// patienceVar says how many times slower than usual this machine is; an emulated
+// one sets it.
+const patienceVar = "BOXTEST_PATIENCE"
+
+// patient is a time that what goes well may take.
+func patient(usually time.Duration) time.Duration {
+	if n, err := strconv.Atoi(os.Getenv(patienceVar)); err == nil && n > 0 {
+		return time.Duration(n) * usually
+	}
+	return usually
+}
 
 // suite is one engine under test, as one user.
 type suite struct {

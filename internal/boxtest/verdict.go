@@ -3,6 +3,7 @@ package boxtest
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,7 +60,7 @@ func (s *suite) verdictFacts(t *testing.T) {
 		t.Parallel()
 		s.escapedInChild(t, "mount", probe.In("child", probe.Do("escape", "mount")))
 		// Also a process that has outlived its parents, in its own session.
-		s.escapedInChild(t, "mount", probe.Op{Do: "spawn apart", Args: probe.Args(probe.Do("escape", "mount"))}, probe.Do("sleep", "300"))
+		s.escapedInChild(t, "mount", probe.Op{Do: "spawn apart", Args: probe.Args(probe.Do("escape", "mount"))}, probe.Do("sleep", itoa(int(patient(300*time.Millisecond).Milliseconds()))))
 	})
 
 	t.Run("K130 K131 words that look like our own are only words", func(t *testing.T) {
