@@ -35,7 +35,7 @@ func (a *app) doctor(args []string) int {
 	if code, ok := a.possible(&o); !ok {
 		return code
 	}
-	if code, ok := a.workspace(&o); !ok {
+	if code, ok := a.doctorsPlace(&o); !ok {
 		return code
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -64,6 +64,23 @@ func (a *app) doctor(args []string) int {
 		return exitRefused
 	}
 	return exitPass
+}
+
+// doctorsPlace is the workspace to look at. Who is in trouble is as likely as not in
+// a folder that cannot be one, such as the home: then it is the one for temporary
+// files, and that is said. One that was named has to be one.
+func (a *app) doctorsPlace(o *options) (code int, ok bool) {
+	if o.workspace != "" {
+		return a.workspace(o)
+	}
+	quiet := *a
+	quiet.stdout, quiet.stderr = io.Discard, io.Discard
+	if _, ok := quiet.workspace(o); ok {
+		return 0, true
+	}
+	o.workspace = filepath.Join(os.TempDir(), "workspace")
+	fmt.Fprintf(a.stderr, "untrusted-steps: the current folder cannot be a workspace, so it is asked for one in %s; name another with --workspace DIR\n", gha.Inert(os.TempDir()))
+	return 0, true
 }
 
 // keptIn are the folders that what steps write may be kept in, the best first:

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"syscall"
@@ -142,7 +141,7 @@ func temporaryFolder(ctx context.Context, x *examination) Finding {
 		f.Status, f.Found = Fail, fmt.Sprintf("nothing can be written to the folder for temporary files, %s: %v", x.o.Temp, t.Write)
 		f.Costs, f.Fix = "every run", []string{"export TMPDIR=$HOME/tmp && mkdir -p $HOME/tmp"}
 		f.Verify = "mktemp"
-	case errors.Is(t.Exec, syscall.EACCES), errors.Is(t.Exec, syscall.EPERM):
+	case t.Exec != nil && t.NoExec:
 		f.Status, f.Found = Warn, fmt.Sprintf("no program in %s (%s) can be started: it is mounted noexec", x.o.Temp, t.Type)
 		f.Costs = "what is built there: the action builds itself in the runner's temporary folder, and so does go run. Boxes do not need it"
 		f.Fix = []string{
@@ -151,7 +150,10 @@ func temporaryFolder(ctx context.Context, x *examination) Finding {
 		}
 		f.Verify = "findmnt --target " + Quote(x.o.Temp) + " --output OPTIONS"
 	case t.Exec != nil:
-		f.Status, f.Found = Warn, fmt.Sprintf("whether a program in %s can be started cannot be told: %v", x.o.Temp, t.Exec)
+		f.Status, f.Found = Warn, fmt.Sprintf("no program in %s could be started, though it is not mounted noexec: %v", x.o.Temp, t.Exec)
+		f.Costs = "what is built there: the action builds itself in the runner's temporary folder, and so does go run. Boxes do not need it"
+		f.Fix = []string{"# what confines this process (AppArmor, SELinux, fapolicyd?) forbids it; its log says which rule, or take another folder:", "export TMPDIR=$HOME/tmp && mkdir -p $HOME/tmp"}
+		f.Verify = "cp /bin/true " + Quote(x.o.Temp) + "/try && " + Quote(x.o.Temp) + "/try"
 	}
 	return f
 }

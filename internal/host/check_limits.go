@@ -65,7 +65,6 @@ func (x *examination) byItself(ctx context.Context) bool {
 func userManager(_ context.Context, x *examination) Finding {
 	dir, named := x.m.Manager()
 	systemd := x.m.Exists("/run/systemd/system")
-	lingers := x.m.Exists(lingerFolder+userName(x)) || x.m.Exists(fmt.Sprintf("%s%d", lingerFolder, x.m.UID))
 	f := Finding{Status: OK}
 	switch {
 	case x.m.UID == 0:
@@ -89,7 +88,8 @@ func userManager(_ context.Context, x *examination) Finding {
 	default:
 		f.Found = "systemd does not run this host, so no account has a user manager"
 	}
-	if dir != "" && !lingers {
+	// Of an account without a name that cannot be known.
+	if name := x.m.Account(); dir != "" && name != "" && !strings.Contains(name, "/") && !x.m.Exists(lingerFolder+name) {
 		f.Found += "; it ends with the account's last session, as it does not linger"
 	}
 	return f
@@ -97,12 +97,3 @@ func userManager(_ context.Context, x *examination) Finding {
 
 // lingerFolder has a file for each account whose manager outlives its sessions.
 const lingerFolder = "/var/lib/systemd/linger/"
-
-// userName is the account's name, as the environment has it: it only chooses
-// which file to look at.
-func userName(x *examination) string {
-	if n := x.m.Getenv("USER"); !strings.Contains(n, "/") {
-		return n
-	}
-	return ""
-}

@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -37,7 +39,8 @@ func Here(getenv func(string) string) Machine {
 		Manager: func() (string, bool) {
 			return limits.UserManager(limits.Config{XDGRuntimeDir: getenv("XDG_RUNTIME_DIR")})
 		},
-		Sudo: func(ctx context.Context) error { return trySudo(ctx) },
+		Account: accountName,
+		Sudo:    func(ctx context.Context) error { return trySudo(ctx) },
 	}
 }
 
@@ -49,6 +52,14 @@ func readSmall(path string) (string, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxSetting))
 	return string(b), err
+}
+
+func accountName() string {
+	u, err := user.LookupId(strconv.Itoa(os.Geteuid()))
+	if err != nil {
+		return ""
+	}
+	return u.Username
 }
 
 func exists(path string) bool {
@@ -91,6 +102,7 @@ func tryFolder(ctx context.Context, in string) (f Folder) {
 	f.Type = fileSystem(in)
 	var st unix.Statfs_t
 	if err := unix.Statfs(in, &st); err == nil {
+		f.NoExec = st.Flags&unix.ST_NOEXEC != 0
 		f.FreeBytes, f.FreeFiles = st.Bavail*uint64(st.Bsize), st.Ffree
 		if st.Files == 0 {
 			f.FreeFiles = ^uint64(0)

@@ -15,6 +15,9 @@ type Machine struct {
 	// namespace is an ordinary user.
 	Root   bool
 	Getenv func(string) string
+	// Account is the name of the account that UID is of; "" if it has none. The
+	// environment may name another, or nobody, as services and cron do.
+	Account func() string
 	// Read gives a small file.
 	Read func(path string) (string, error)
 	// Exists says whether a path is there.
@@ -131,6 +134,7 @@ type Folder struct {
 	Rename    error  // put a file in another's place
 	Attribute error  // set a user attribute
 	Exec      error  // start a program that lies in it
+	NoExec    bool   // it is mounted so that nothing in it can be
 	FreeBytes uint64
 	FreeFiles uint64 // ^0 where the file system does not count them
 }

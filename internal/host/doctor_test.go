@@ -30,6 +30,7 @@ type fake struct {
 	limits  error
 	kind    string // of control groups
 	manager string // the folder of a user manager that answers
+	account string
 	sudo    error
 	boxes   error // of engine native
 }
@@ -73,7 +74,8 @@ func (h fake) machine() Machine {
 		Manager: func() (string, bool) {
 			return h.manager, h.manager != "" && h.env["XDG_RUNTIME_DIR"] == h.manager
 		},
-		Sudo: func(context.Context) error { return h.sudo },
+		Account: func() string { return h.account },
+		Sudo:    func(context.Context) error { return h.sudo },
 	}
 }
 
@@ -86,7 +88,7 @@ const (
 // hosted is a hosted runner with everything that it has and nothing that it lacks.
 func hosted(kernel string) fake {
 	return fake{
-		uid: 1001, kind: limits.Kind2, manager: "/run/user/1001",
+		uid: 1001, kind: limits.Kind2, manager: "/run/user/1001", account: "runner",
 		env: map[string]string{"GITHUB_ACTIONS": "true", "RUNNER_ENVIRONMENT": "github-hosted", "HOME": "/home/runner", "USER": "runner",
 			"XDG_RUNTIME_DIR": "/run/user/1001"},
 		files:   map[string]string{"/proc/sys/kernel/osrelease": kernel + "\n", appArmorSetting: "1\n", maxNamespaces: "63000\n", selfStatus: "Name:\tx\nSeccomp:\t0\n"},
@@ -338,9 +340,15 @@ var kinds = []struct {
 	{name: "a folder for temporary files that is mounted noexec", host: func() fake {
 		h := hosted("6.8.0-generic")
 		h.sockets = nil
-		h.folders = map[string]Folder{temp: {Type: "tmpfs", Exec: syscall.EACCES, FreeBytes: 1 << 30, FreeFiles: 1 << 20}}
+		h.folders = map[string]Folder{temp: {Type: "tmpfs", Exec: syscall.EACCES, NoExec: true, FreeBytes: 1 << 30, FreeFiles: 1 << 20}}
 		return h
 	}(), want: map[string][2]string{"temporary-folder": {"mounted noexec", "export TMPDIR="}}},
+	{name: "a folder for temporary files where something else forbids it", host: func() fake {
+		h := hosted("6.8.0-generic")
+		h.sockets = nil
+		h.folders = map[string]Folder{temp: {Type: "ext4", Exec: syscall.EACCES, FreeBytes: 1 << 40, FreeFiles: 1 << 20}}
+		return h
+	}(), want: map[string][2]string{"temporary-folder": {"though it is not mounted noexec", "AppArmor, SELinux"}}},
 	{name: "a workspace on NFS", host: func() fake {
 		h := in(hosted("6.8.0-generic"), map[string]string{"RUNNER_ENVIRONMENT": "self-hosted"})
 		h.sockets = nil
@@ -546,6 +554,29 @@ func TestQuote(t *testing.T) {
 	for in, want := range map[string]string{"/a/b-c": "/a/b-c", "/a b": "'/a b'", "/a'b": `'/a'\''b'`, "": "''", "/$(x)": "'/$(x)'"} {
 		if got := Quote(in); got != want {
 			t.Errorf("%q is %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestLingerIsOfTheAccount: it is the account's name that counts, and not what the
+// environment calls it, which of a service is nothing.
+func TestLingerIsOfTheAccount(t *testing.T) {
+	const words = "it does not linger"
+	for _, c := range []struct {
+		name, account, user string
+		files               []string
+		want                bool
+	}{
+		{"one that lingers", "builder", "", []string{lingerFolder, lingerFolder + "builder"}, false},
+		{"one that does not, and has no USER", "builder", "", []string{lingerFolder}, true},
+		{"one that another of its USER does", "builder", "runner", []string{lingerFolder, lingerFolder + "runner"}, true},
+		{"one without a name, of which it is not known", "", "runner", []string{lingerFolder}, false},
+	} {
+		h := hosted("6.8.0-generic")
+		h.account, h.env["USER"], h.paths = c.account, c.user, append(c.files, "/run/systemd/system")
+		f := userManager(context.Background(), &examination{m: h.machine(), place: Hosted})
+		if got := strings.Contains(f.Found, words); got != c.want {
+			t.Errorf("%s: %q", c.name, f.Found)
 		}
 	}
 }
