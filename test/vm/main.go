@@ -218,7 +218,7 @@ func (i image) row(ctx context.Context, r row, smoke bool, files, dir string) []
 	checks := r.checks(smoke)
 	begun := time.Now()
 	say("%s", r)
-	err := i.perform(ctx, r.setup, checks, files, dir)
+	err := i.perform(ctx, r.file(), checks, files, dir)
 	var lines []outcome
 	for _, c := range checks {
 		o := outcome{row: r, what: c.name}
@@ -236,7 +236,7 @@ func (i image) row(ctx context.Context, r row, smoke bool, files, dir string) []
 
 // perform lays out the folder that a machine shares, and runs the machine until
 // it ends by itself.
-func (i image) perform(ctx context.Context, s setup, checks []check, files, dir string) error {
+func (i image) perform(ctx context.Context, setup string, checks []check, files, dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (i image) perform(ctx context.Context, s setup, checks []check, files, dir 
 		copyFile("test/vm/guest/perform", filepath.Join(dir, "perform"), 0o755),
 		os.CopyFS(filepath.Join(dir, "files"), os.DirFS(files)),
 		os.WriteFile(filepath.Join(dir, "checks"), []byte(order.String()), 0o644),
-		os.WriteFile(filepath.Join(dir, "setup"), []byte(s.file()), 0o644))
+		os.WriteFile(filepath.Join(dir, "setup"), []byte(setup), 0o644))
 	if err != nil {
 		return err
 	}

@@ -26,10 +26,10 @@ func TestRows(t *testing.T) {
 			t.Errorf("%s: the checks are %v", r, list)
 		}
 		for _, c := range list {
-			if strings.Contains(c.command, "systemd-run") != (r.way == inScope) {
+			if strings.Contains(c.command, "systemd-run") != (r.way == inScope || r.way == ownRules) {
 				t.Errorf("%s: the command is %q", r, c.command)
 			}
-			if c.name == "quickstart" && (!strings.Contains(c.command, "--engine "+r.engine) ||
+			if c.name == "quickstart" && r.way != asTold && (!strings.Contains(c.command, "--engine "+r.engine) ||
 				strings.Contains(c.command, "--host-setup auto") != (r.way == hostSetup)) {
 				t.Errorf("%s: the command is %q", r, c.command)
 			}
@@ -69,9 +69,9 @@ func TestChoose(t *testing.T) {
 // A misspelt need would require nothing.
 func TestNeeds(t *testing.T) {
 	for _, r := range rows() {
-		for _, n := range r.setup.needs() {
+		for _, n := range r.needs() {
 			if !slices.Contains(need.Names(), n) {
-				t.Errorf("%s requires %q, which is no need", r.setup.name, n)
+				t.Errorf("%s requires %q, which is no need", r, n)
 			}
 		}
 	}
