@@ -247,7 +247,8 @@ func (r *runner) next(ctx context.Context, what string) (frame, bool) {
 func (r *runner) failed(f *boxinit.Failed) {
 	switch {
 	case f.Op == "exec", f.Op == "interpreter":
-		r.out.Evidence.ExecFailure = execMessage(r.job.Spec, f, r.job.CallerPath)
+		r.out.Evidence.ExecFailure = execMessage(r.job.Spec, f)
+		r.out.Evidence.ExecAdvice = execAdvice(r.job.Spec, f, r.job.CallerPath)
 	case f.Op == "workdir":
 		r.out.Evidence.StartupFailure = fmt.Sprintf("workdir %s: %s", f.Name, f.Why)
 	case f.Named != "":
