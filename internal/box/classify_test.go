@@ -2,9 +2,12 @@ package box
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 )
 
 // exited and signaled are wait statuses as the kernel encodes them.
@@ -44,8 +47,49 @@ func signs() []sign {
 			e.Denied = []Denied{{Host: "evil.test", Port: 8443, Reason: "no rule", Rule: "evil.test:8443", Count: 4}}
 		}, []string{"evil.test:8443", "no rule", `"evil.test:8443"`, "egressAllow"}, false},
 		{Killed, func(e *Evidence) { e.InitKilled = true }, []string{"outside the box"}, true},
-		{ExecFailed, func(e *Evidence) { e.ExecFailure = `"nope" is not in the box` }, []string{`"nope"`}, true},
+		{ExecFailed, func(e *Evidence) { e.ExecFailure, e.ExecAdvice = `"nope" is not in the box`, "to show it, write mounts" }, []string{`"nope" is not in the box; to show it, write mounts`}, true},
 		{StartupFailed, func(e *Evidence) { e.StartupFailure = "workdir /none: no such file" }, []string{"/none"}, true},
+	}
+}
+
+// TestAFaultThatIsWantedComesWithoutAdvice: nobody is told to raise what the step was
+// to run into. Other faults of the same step keep theirs.
+func TestAFaultThatIsWantedComesWithoutAdvice(t *testing.T) {
+	variants := signs()
+	for _, more := range []func(*Evidence){
+		func(e *Evidence) { e.Disk = DiskUse{By: "sampler", BoundBytes: 64 << 20, UsedBytes: 70 << 20, Over: true} },
+		func(e *Evidence) { e.DiskEnded = true },
+	} {
+		variants = append(variants, sign{fault: DiskLimit, add: more})
+	}
+	variants = append(variants, sign{fault: EgressDenied, add: func(e *Evidence) {
+		e.Denied = []Denied{{Host: "192.0.2.1", Port: 80, Reason: egress.ReasonIPLiteral, Count: 1}}
+	}})
+	advises := func(text string) bool {
+		return strings.Contains(text, "write ") || strings.Contains(text, "to allow") || strings.Contains(text, "name the host")
+	}
+	some := 0
+	for _, s := range variants {
+		e := Evidence{Status: exited(0)}
+		s.add(&e)
+		plain := Classify(e, nil)
+		e.Wanted = s.fault
+		e.PidsRefused = max(e.PidsRefused, 1)
+		wanted := Classify(e, nil)
+		for _, ev := range wanted.Events {
+			if advises(ev.Message) != (ev.Type != s.fault && ev.Type == PidsLimit) {
+				t.Errorf("wanted %s: %s: %s", s.fault, ev.Type, ev.Message)
+			}
+		}
+		if advises(plain.Fault.Message) {
+			some++
+			if got := wanted.Events[slices.IndexFunc(wanted.Events, func(ev Event) bool { return ev.Type == s.fault })].Message; !strings.HasPrefix(plain.Fault.Message, got+"; ") {
+				t.Errorf("%s says %q, and wanted it says %q", s.fault, plain.Fault.Message, got)
+			}
+		}
+	}
+	if some != 9 {
+		t.Errorf("%d of the faults come with advice, want 9: is that this test's doing?", some)
 	}
 }
 

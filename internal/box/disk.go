@@ -18,13 +18,13 @@ type DiskUse struct {
 // inodesPerMiB is how many files and folders a step gets with each MiB.
 const inodesPerMiB = 256
 
-// message names the key, its cap, what was used, what held it, and the line to
-// write.
-func (d DiskUse) message() string {
+// message names the key, its cap, what was used and what held it; advice is the
+// line to write.
+func (d DiskUse) message() (what, advice string) {
 	mb := ceilMiB(d.BoundBytes)
 	if d.hostFull() {
 		return fmt.Sprintf("the host's file system ran full when the step had written %d MiB, and diskMb is %d; so room ran out outside the step's own cap: more diskMb would not help",
-			ceilMiB(d.UsedBytes), mb)
+			ceilMiB(d.UsedBytes), mb), ""
 	}
 	wrote := fmt.Sprintf("the step wrote %d MiB", ceilMiB(d.UsedBytes))
 	if d.ofItsOwn() && d.BoundInodes > 0 {
@@ -41,7 +41,7 @@ func (d DiskUse) message() string {
 		if !inodes {
 			wrote = fmt.Sprintf("the step filled its %d MiB", mb)
 		}
-		return fmt.Sprintf("%s: diskMb is %d%s; write diskMb: %d to allow more", wrote, mb, d.heldBy(), 2*mb)
+		return fmt.Sprintf("%s: diskMb is %d%s", wrote, mb, d.heldBy()), fmt.Sprintf("write diskMb: %d to allow more", 2*mb)
 	}
 	msg := fmt.Sprintf("%s: diskMb is %d%s", wrote, mb, d.heldBy())
 	if over := d.UsedBytes - d.BoundBytes; over > 0 && d.BoundBytes > 0 {
@@ -55,7 +55,7 @@ func (d DiskUse) message() string {
 	if inodes {
 		want = max(want, d.UsedInodes/inodesPerMiB+1)
 	}
-	return fmt.Sprintf("%s; write diskMb: %d to allow more", msg, want)
+	return msg, fmt.Sprintf("write diskMb: %d to allow more", want)
 }
 
 // nearlyFull is how far below its bound a layer counts as full.

@@ -25,6 +25,21 @@ type Denied struct {
 	Count  uint64
 }
 
+// advice is what to write to have it allowed.
+func (d Denied) advice() string {
+	if d.Reason == egress.ReasonIPLiteral {
+		text := "name the host in place of the address"
+		if entry := egress.AddressEntry(d.Host, d.Port); entry != "" {
+			text += ", or add " + entry + " to egressAllow"
+		}
+		return text
+	}
+	if d.Rule == "" {
+		return ""
+	}
+	return fmt.Sprintf("to allow it, add %q to egressAllow", d.Rule)
+}
+
 // Evidence is what was measured while a step ran. Everything in it comes from
 // the kernel, from our clock or from our proxy; nothing in it was chosen by the
 // code in the box except the exit status, which decides nothing but itself.
@@ -36,8 +51,13 @@ type Evidence struct {
 	Status *syscall.WaitStatus
 	// ExecFailure is why the command could not be started; empty if it was.
 	ExecFailure string
+	ExecAdvice  string // the lines that would show it, if there are any
 	// StartupFailure is why the box could not be built from what the step names.
 	StartupFailure string
+
+	// Wanted is the fault that the step is to end with, or "": nobody is told what
+	// would avert it.
+	Wanted FaultType
 
 	DeadlinePassed bool
 	TimeoutS       float64
@@ -91,51 +111,47 @@ func Classify(e Evidence, tolerate []FaultType) Verdict {
 			v.Signal = SignalName(e.Status.Signal())
 		}
 	}
-	add := func(t FaultType, n uint64, format string, a ...any) {
-		v.Events = append(v.Events, Event{Type: t, Message: fmt.Sprintf(format, a...), Count: n})
+	// advice is what to write where the fault is not to happen again.
+	add := func(t FaultType, n uint64, what, advice string) {
+		if advice != "" && t != e.Wanted {
+			what += "; " + advice
+		}
+		v.Events = append(v.Events, Event{Type: t, Message: what, Count: n})
 	}
 
 	if e.DeadlinePassed {
-		add(Timeout, 1, "still running after %gs (timeoutS); write a larger timeoutS to allow more", e.TimeoutS)
+		add(Timeout, 1, fmt.Sprintf("still running after %gs (timeoutS)", e.TimeoutS), "write a larger timeoutS to allow more")
 	}
 	if e.OOMKills > 0 {
-		add(OOM, e.OOMKills, "%s", oomMessage(e))
+		what, advice := oomMessage(e)
+		add(OOM, e.OOMKills, what, advice)
 	}
 	if n := uint64(len(e.Escapes)) + e.EscapesMore; n > 0 {
-		add(EscapeBlocked, n, "%s", escapeMessage(e))
+		add(EscapeBlocked, n, escapeMessage(e), "")
 	}
 	if e.PidsRefused > 0 {
-		add(PidsLimit, e.PidsRefused, "a new process or thread was refused %s: all %d of pids were in use; write pids: %d to allow more",
-			times(e.PidsRefused), e.Pids, e.Pids*2)
+		add(PidsLimit, e.PidsRefused, fmt.Sprintf("a new process or thread was refused %s: all %d of pids were in use", times(e.PidsRefused), e.Pids),
+			fmt.Sprintf("write pids: %d to allow more", e.Pids*2))
 	}
 	if e.Disk.Full || e.Disk.Over || e.DiskEnded {
-		add(DiskLimit, 1, "%s", e.Disk.message())
+		what, advice := e.Disk.message()
+		add(DiskLimit, 1, what, advice)
 	}
 	if e.EgressLost != "" {
-		add(EgressLost, 1, "%s", e.EgressLost)
+		add(EgressLost, 1, e.EgressLost, "")
 	}
 	for _, d := range e.Denied {
-		hint := ""
-		if d.Rule != "" {
-			hint = fmt.Sprintf("; to allow it, add %q to egressAllow", d.Rule)
-		}
-		if d.Reason == egress.ReasonIPLiteral {
-			hint = "; name the host in place of the address"
-			if entry := egress.AddressEntry(d.Host, d.Port); entry != "" {
-				hint += ", or add " + entry + " to egressAllow"
-			}
-		}
-		add(EgressDenied, d.Count, "%s:%d refused (%s)%s", d.Host, d.Port, d.Reason, hint)
+		add(EgressDenied, d.Count, fmt.Sprintf("%s:%d refused (%s)", d.Host, d.Port, d.Reason), d.advice())
 	}
 	// A SIGKILL to the first process is what the OOM killer does too.
 	if e.InitKilled && e.OOMKills == 0 {
-		add(Killed, 1, "the box's first process was killed by something outside the box")
+		add(Killed, 1, "the box's first process was killed by something outside the box", "")
 	}
 	if e.ExecFailure != "" {
-		add(ExecFailed, 1, "%s", e.ExecFailure)
+		add(ExecFailed, 1, e.ExecFailure, e.ExecAdvice)
 	}
 	if e.StartupFailure != "" {
-		add(StartupFailed, 1, "%s", e.StartupFailure)
+		add(StartupFailed, 1, e.StartupFailure, "")
 	}
 
 	for _, ev := range v.Events {
@@ -181,22 +197,19 @@ func ends(events []Event) bool {
 // have run out there. Above it the kernel may have failed to find a large piece.
 const nearCap = 90
 
-func oomMessage(e Evidence) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "the kernel killed %s for memory", plural(e.OOMKills, "process", "processes"))
+func oomMessage(e Evidence) (what, advice string) {
+	what = "the kernel killed " + plural(e.OOMKills, "process", "processes") + " for memory"
 	if e.MemoryMb <= 0 {
-		return b.String()
+		return what, ""
 	}
-	fmt.Fprintf(&b, ": memoryMb is %d", e.MemoryMb)
+	what += fmt.Sprintf(": memoryMb is %d", e.MemoryMb)
 	if e.PeakMemory > 0 {
-		fmt.Fprintf(&b, ", the peak was %d MiB", (e.PeakMemory+(1<<20)-1)>>20)
+		what += fmt.Sprintf(", the peak was %d MiB", (e.PeakMemory+(1<<20)-1)>>20)
 		if !e.PeakSampled && e.PeakMemory < e.MemoryMb<<20/100*nearCap {
-			b.WriteString("; so memory ran out outside the step's own cap: on the host, or in a group around ours; more memoryMb would not help")
-			return b.String()
+			return what + "; so memory ran out outside the step's own cap: on the host, or in a group around ours; more memoryMb would not help", ""
 		}
 	}
-	fmt.Fprintf(&b, "; write memoryMb: %d to allow more", e.MemoryMb*2)
-	return b.String()
+	return what, fmt.Sprintf("write memoryMb: %d to allow more", e.MemoryMb*2)
 }
 
 func escapeMessage(e Evidence) string {

@@ -18,8 +18,8 @@ import (
 // maxCallerPath bounds how many folders of the caller's PATH are looked at.
 const maxCallerPath = 256
 
-// execMessage names what could not be run, and where it would be looked for.
-func execMessage(s Spec, f *boxinit.Failed, callerPath string) string {
+// execMessage names what could not be run, and where it was looked for.
+func execMessage(s Spec, f *boxinit.Failed) string {
 	image := "host"
 	if s.Root.Kind == RootDir {
 		image = "rootfs " + s.Root.Dir
@@ -28,7 +28,7 @@ func execMessage(s Spec, f *boxinit.Failed, callerPath string) string {
 	case errno == unix.ENOENT && f.Op == "interpreter":
 		return fmt.Sprintf("%q is there, but the interpreter its first line names, or its loader, is not (image: %s)", f.Name, image)
 	case errno == unix.ENOENT:
-		return fmt.Sprintf("%q is not in the box (image: %s)%s", f.Name, image, onHost(s, f.Name, callerPath))
+		return fmt.Sprintf("%q is not in the box (image: %s)", f.Name, image)
 	case errno == unix.EACCES:
 		return fmt.Sprintf("%q cannot be executed in the box (image: %s): a program needs chmod +x, and a script a first line such as #!/bin/sh as well", f.Name, image)
 	case errno == unix.ENOEXEC:
@@ -37,6 +37,14 @@ func execMessage(s Spec, f *boxinit.Failed, callerPath string) string {
 		return fmt.Sprintf("%q: the command and its environment are too long for the kernel", f.Name)
 	}
 	return fmt.Sprintf("%q cannot be started in the box (image: %s): %s", f.Name, image, f.Why)
+}
+
+// execAdvice is the line that would show a command which is not in the box.
+func execAdvice(s Spec, f *boxinit.Failed, callerPath string) string {
+	if syscall.Errno(f.Errno) != unix.ENOENT || f.Op == "interpreter" {
+		return ""
+	}
+	return onHost(s, f.Name, callerPath)
 }
 
 // onHost says where the caller's own PATH has a command that image host lacks,
@@ -75,9 +83,9 @@ func onHost(s Spec, name, callerPath string) string {
 		}
 		path := fmt.Sprintf("env: {PATH: %s}", yamlPath(strings.TrimSuffix(dir+":"+boxPath(s), ":")))
 		if lines == nil {
-			return fmt.Sprintf("; it is at %s on this machine, which the box shows: write %s", yamlPath(at), path)
+			return fmt.Sprintf("it is at %s on this machine, which the box shows: write %s", yamlPath(at), path)
 		}
-		return fmt.Sprintf("; it is at %s on this machine: to show it, write mounts: {%s} and %s", yamlPath(at), strings.Join(lines, ", "), path)
+		return fmt.Sprintf("it is at %s on this machine: to show it, write mounts: {%s} and %s", yamlPath(at), strings.Join(lines, ", "), path)
 	}
 	return ""
 }
@@ -103,7 +111,7 @@ func NotFound(s Spec, name, callerPath string) string {
 	if where == "" {
 		return ""
 	}
-	return fmt.Sprintf("the step's shell did not find %q%s", name, where)
+	return fmt.Sprintf("the step's shell did not find %q; %s", name, where)
 }
 
 var plainName = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9._+-]{0,63}$`)

@@ -45,10 +45,10 @@ func TestWhereTheCallerHasWhatTheBoxLacks(t *testing.T) {
 	dir := machine(t)
 	path := strings.ReplaceAll("relative::D/work/bin:D/elsewhere:D/none:D/me/.nvm/bin:D/me/.local/bin:D/cache/bin:D/held/bin:D/me/my tools/bin", "D", dir)
 	for _, tc := range []struct{ sentence, name, want string }{
-		{"a tool of the caller's gets the line that shows it", "nodex", "; it is at D/me/.nvm/bin/nodex on this machine: to show it, write mounts: {D/me/.nvm: [D/me/.nvm, ro]} and env: {PATH: D/me/.nvm/bin:/usr/bin:/bin}"},
-		{"a link gets the folder of what it leads to as well, and never all of .local", "python9", "; it is at D/me/.local/bin/python9 on this machine: to show it, write mounts: {D/me/.local/bin: [D/me/.local/bin, ro], D/me/.local/share/venv: [D/me/.local/share/venv, ro]} and env: {PATH: D/me/.local/bin:/usr/bin:/bin}"},
-		{"a path that YAML would read otherwise is quoted", "odd", `; it is at "D/me/my tools/bin/odd" on this machine: to show it, write mounts: {"D/me/my tools": ["D/me/my tools", ro]} and env: {PATH: "D/me/my tools/bin:/usr/bin:/bin"}`},
-		{"a tool that a mount shows already only needs PATH", "held", "; it is at D/held/bin/held on this machine, which the box shows: write env: {PATH: D/held/bin:/usr/bin:/bin}"},
+		{"a tool of the caller's gets the line that shows it", "nodex", "it is at D/me/.nvm/bin/nodex on this machine: to show it, write mounts: {D/me/.nvm: [D/me/.nvm, ro]} and env: {PATH: D/me/.nvm/bin:/usr/bin:/bin}"},
+		{"a link gets the folder of what it leads to as well, and never all of .local", "python9", "it is at D/me/.local/bin/python9 on this machine: to show it, write mounts: {D/me/.local/bin: [D/me/.local/bin, ro], D/me/.local/share/venv: [D/me/.local/share/venv, ro]} and env: {PATH: D/me/.local/bin:/usr/bin:/bin}"},
+		{"a path that YAML would read otherwise is quoted", "odd", `it is at "D/me/my tools/bin/odd" on this machine: to show it, write mounts: {"D/me/my tools": ["D/me/my tools", ro]} and env: {PATH: "D/me/my tools/bin:/usr/bin:/bin"}`},
+		{"a tool that a mount shows already only needs PATH", "held", "it is at D/held/bin/held on this machine, which the box shows: write env: {PATH: D/held/bin:/usr/bin:/bin}"},
 		{"a name that is nowhere gets no hint", "nowhere", ""},
 		{"a file that is no program gets none", "plain", ""},
 		{"a folder gets none", "folder", ""},
@@ -115,7 +115,7 @@ func TestWhatCouldNotBeRun(t *testing.T) {
 		{host, boxinit.Failed{Op: "exec", Name: "x", Errno: int(unix.EACCES)}, `"x" cannot be executed in the box (image: host): a program needs chmod +x, and a script a first line such as #!/bin/sh as well`},
 		{host, boxinit.Failed{Op: "exec", Name: "x", Errno: int(unix.ENOEXEC), Why: "exec format error"}, `"x" is no program that this machine can start (image: host): a script needs a first line such as #!/bin/sh`},
 	} {
-		if got := execMessage(tc.spec, &tc.f, ""); got != tc.want {
+		if got := execMessage(tc.spec, &tc.f); got != tc.want {
 			t.Errorf("got  %s\nwant %s", got, tc.want)
 		}
 	}

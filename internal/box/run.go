@@ -80,12 +80,18 @@ type Outcome struct {
 	// NoRoute is how often a process of the step tried to reach an address that the
 	// box has no way to, as the kernel counted it; 0 also where that is not known.
 	NoRoute uint64
+	// Full are file systems in memory without room when the step's own process had
+	// ended; none where its end was not seen.
+	Full []FullTmpfs
 	// Note is what the engine itself said; untrusted text.
 	Note string
 	// Cause is the error behind Evidence.Lost where the box could not be built;
 	// it decides nothing. Whoever gives advice asks what it is.
 	Cause error
 }
+
+// FullTmpfs is a file system in memory that had no room left, for bytes or for files.
+type FullTmpfs = boxinit.Full
 
 // Run builds a box, runs the step in it and takes the box away again. It
 // returns when nothing of the step is alive. Cancelling the context ends the
@@ -241,7 +247,8 @@ func (r *runner) next(ctx context.Context, what string) (frame, bool) {
 func (r *runner) failed(f *boxinit.Failed) {
 	switch {
 	case f.Op == "exec", f.Op == "interpreter":
-		r.out.Evidence.ExecFailure = execMessage(r.job.Spec, f, r.job.CallerPath)
+		r.out.Evidence.ExecFailure = execMessage(r.job.Spec, f)
+		r.out.Evidence.ExecAdvice = execAdvice(r.job.Spec, f, r.job.CallerPath)
 	case f.Op == "workdir":
 		r.out.Evidence.StartupFailure = fmt.Sprintf("workdir %s: %s", f.Name, f.Why)
 	case f.Named != "":
@@ -281,7 +288,7 @@ func (r *runner) prepare(ctx context.Context) bool {
 	if r.job.Spec.Network == NetworkAllowlist {
 		port = ProxyPort
 	}
-	ask := boxinit.Prepare{ProxyPort: port, Listen: r.job.Spec.Listen, Addrs: r.job.Spec.Addrs, Keep: r.built.Keep, CgroupNS: r.built.CgroupNS}
+	ask := boxinit.Prepare{ProxyPort: port, Listen: r.job.Spec.Listen, Addrs: r.job.Spec.Addrs, Keep: r.built.Keep, CgroupNS: r.built.CgroupNS, Tmpfs: r.memoryFiles()}
 	if err := boxinit.Send(r.fd, boxinit.Message{Prepare: &ask}); err != nil {
 		if f, ok := r.next(ctx, "while it was built"); ok {
 			closeFDs(f.fds)
@@ -333,6 +340,17 @@ func (r *runner) prepare(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// memoryFiles are the places of the box that lie in memory and are bounded.
+func (r *runner) memoryFiles() (out []string) {
+	if r.job.Spec.ShmBytes > 0 {
+		out = append(out, ShmTarget)
+	}
+	for _, t := range r.job.Spec.Tmpfs {
+		out = append(out, t.Target)
+	}
+	return out
 }
 
 func (r *runner) initPID() (int, error) {
@@ -465,6 +483,7 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 			case f.m.Exited != nil:
 				ws := syscall.WaitStatus(f.m.Exited.Status)
 				r.out.Evidence.Status = &ws
+				r.out.Full = f.m.Exited.Full
 				// The word may have waited for us, and the timer too: what counts
 				// is the clock.
 				if r.now().Sub(started) >= timeout {

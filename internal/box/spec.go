@@ -23,6 +23,8 @@ const (
 	StepDir = "/step"
 	// HomeTarget is the box's HOME: an empty tmpfs, outside any real home.
 	HomeTarget = StepDir + "/home"
+	// ShmTarget is where shared memory lies, of the size ShmBytes.
+	ShmTarget = "/dev/shm"
 	// InitTarget is the program that runs as the box's first process.
 	InitTarget = StepDir + "/init"
 	// ControlTarget is the socket the first process reports on, for an engine

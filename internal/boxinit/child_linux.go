@@ -81,7 +81,7 @@ func serve(control int) error {
 	// that we are ready: what is counted then is not counted against the step.
 	runtime.LockOSThread()
 	work, cut := make(chan job), make(chan error)
-	go run(control, *m.Prepare, work, cut)
+	go run(control, *m.Prepare, watchRoom(m.Prepare.Tmpfs), work, cut)
 	if err := <-cut; err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ type job struct {
 // run starts the step from a thread of its own, which carries what the step
 // must inherit: no capabilities, the filter, no way to gain privileges. The
 // thread is never given back, and a failure ends the box.
-func run(control int, p Prepare, work <-chan job, cut chan<- error) {
+func run(control int, p Prepare, rooms []room, work <-chan job, cut chan<- error) {
 	runtime.LockOSThread()
 	var err error
 	if p.CgroupNS {
@@ -287,11 +287,11 @@ func run(control int, p Prepare, work <-chan job, cut chan<- error) {
 	if err := Send(control, Message{Started: &Started{Pid: pid}}); err != nil {
 		exitGroup(1)
 	}
-	reap(control, pid)
+	reap(control, pid, rooms)
 }
 
 // reap collects every orphan of the box and reports the step's own process.
-func reap(control, step int) {
+func reap(control, step int, rooms []room) {
 	for {
 		var status uint32
 		pid, _, e := unix.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&status)), unix.WALL, 0, 0, 0)
@@ -300,7 +300,7 @@ func reap(control, step int) {
 		case e != 0: // no child is left: the step has ended and was reported
 			pause()
 		case int(pid) == step:
-			_ = Send(control, Message{Exited: &Exited{Status: status}})
+			_ = Send(control, Message{Exited: &Exited{Status: status, Full: full(rooms)}})
 		}
 	}
 }

@@ -15,7 +15,7 @@
 //	we    Start{argv, ...}     + stdin, stdout, stderr of the step
 //	init  Filtered{}           + the seccomp listener, if a filter was given
 //	init  Started{} or Failed{}
-//	init  Exited{status}
+//	init  Exited{status, full}
 //
 // When our end of the socket closes, for whatever reason, the first process
 // exits and the box is gone: a box never outlives the program that watches it.

@@ -47,6 +47,8 @@ type Prepare struct {
 	Addrs    []netip.Addr `json:"addrs,omitempty"`
 	Keep     []int        `json:"keep,omitempty"`
 	CgroupNS bool         `json:"cgroupNS,omitempty"`
+	// Tmpfs are file systems in memory: Exited says which of them were full.
+	Tmpfs []string `json:"tmpfs,omitempty"`
 }
 
 // Ready says that nothing is left to do but to start the step.
@@ -94,9 +96,18 @@ func (f *Failed) Unwrap() error {
 	return syscall.Errno(f.Errno)
 }
 
-// Exited is the wait status of the step's own process.
+// Exited is the wait status of the step's own process, and what it left full.
 type Exited struct {
 	Status uint32 `json:"status"`
+	Full   []Full `json:"full,omitempty"`
+}
+
+// Full is a file system in memory that had no room left when the step's own
+// process had ended.
+type Full struct {
+	Target string `json:"target"`
+	// Files: it is names that it has no room for, not bytes.
+	Files bool `json:"files,omitempty"`
 }
 
 // Send writes one message with descriptors. It keeps them open.

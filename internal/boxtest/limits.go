@@ -3,6 +3,7 @@ package boxtest
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,26 @@ func (s *suite) limitFacts(t *testing.T) {
 		j := s.probing(t, probe.Do("fill", "/workspace/x", itoa(100*mib)), probe.Do("unlink", "/workspace/x"))
 		j.MemoryBytes = 48 * mib
 		s.run(t, j).answers(t, 2)
+	})
+
+	t.Run("places in memory that are full are named, and no others", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct {
+			text string
+			want []box.FullTmpfs
+		}{
+			{"head -c 3000000 /dev/zero > /tmp/x", nil},
+			{"head -c 5000000 /dev/zero > /tmp/x || echo stopped; head -c 5000000 /dev/zero > /dev/shm/x; head -c 1000 /dev/zero > $HOME/x; exit 7", []box.FullTmpfs{{Target: box.ShmTarget}, {Target: "/tmp"}}},
+			{"head -c 5000000 /dev/zero > /tmp/x; rm /tmp/x", nil},
+			// What stands there when the step has begun is what is looked at.
+			{"mkdir -p /tmp/a; head -c 5000000 /dev/zero > /tmp/a/x; cd /; mv /tmp/a /tmp/b", []box.FullTmpfs{{Target: "/tmp"}}},
+		} {
+			j := s.shell(t, "exec 2>/dev/null; "+c.text)
+			j.ShmBytes, j.Tmpfs[0].Bytes, j.Tmpfs[1].Bytes = 4*mib, 4*mib, 4*mib
+			if got := s.run(t, j).Full; !slices.Equal(got, c.want) {
+				t.Errorf("%s: full is %+v, want %+v", c.text, got, c.want)
+			}
+		}
 	})
 
 	t.Run("J123 a file stops growing at FileBytes, wherever it is, and the bound cannot be raised", func(t *testing.T) {

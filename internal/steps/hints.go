@@ -20,9 +20,13 @@ const (
 
 // hints are notes for whoever reads a result and wonders. They say what we know of
 // the step's box, and change no verdict.
-func hints(s PlanStep, sr *StepResult, noRoute uint64) (notes []string) {
+func hints(s PlanStep, sr *StepResult, out box.Outcome) (notes []string) {
+	noRoute := out.NoRoute
 	if n := unset(s.PassEnv, sr.PassedEnv); n != "" {
 		notes = append(notes, "passEnv: not in the caller's environment, so the step did not have it: "+n)
+	}
+	for _, f := range out.Full {
+		notes = append(notes, fullNote(s, f))
 	}
 	if lacksNetwork(sr) && (noRoute > 0 || networkWords().MatchString(sr.Tail)) {
 		switch {
@@ -50,6 +54,23 @@ func hints(s PlanStep, sr *StepResult, noRoute uint64) (notes []string) {
 		notes = append(notes, upToNames(names)+" did not resolve on this host")
 	}
 	return notes
+}
+
+// fullNote says which place in memory ran full, and the line to write.
+func fullNote(s PlanStep, f box.FullTmpfs) string {
+	bytes := s.ShmBytes
+	for _, t := range s.Tmpfs {
+		if t.Target == f.Target {
+			bytes = t.Bytes
+		}
+	}
+	mib := (bytes + 1<<20 - 1) >> 20
+	what := fmt.Sprintf("all of its %d MiB were in use", mib)
+	if f.Files {
+		what = fmt.Sprintf("there was no room for one more file in its %d MiB", mib)
+	}
+	at := inert(f.Target)
+	return fmt.Sprintf("%s was full: %s when the step ended; to allow more, write tmpfs: {%s: %dm}, which counts as memory (memoryMb)", at, what, at, 2*mib)
 }
 
 func attempts(n uint64) string {

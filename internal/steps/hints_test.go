@@ -55,9 +55,23 @@ func TestHints(t *testing.T) {
 		{"variables that the caller does not have", PlanStep{PassEnv: []string{"A", "B", "C"}}, StepResult{Status: StatusPassed, PassedEnv: []string{"B"}}, 0, []string{"passEnv: not in the caller's environment, so the step did not have it: A, C"}},
 		{"variables that are all there", PlanStep{PassEnv: []string{"A"}}, StepResult{Status: StatusPassed, PassedEnv: []string{"A"}}, 0, nil},
 	} {
-		if diff := cmp.Diff(tc.want, hints(tc.step, &tc.result, tc.noRoute)); diff != "" {
+		if diff := cmp.Diff(tc.want, hints(tc.step, &tc.result, box.Outcome{NoRoute: tc.noRoute})); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", tc.sentence, diff)
 		}
+	}
+}
+
+func TestAFullPlaceInMemoryIsNamedWithTheLineToWrite(t *testing.T) {
+	s := PlanStep{ShmBytes: 1 << 20, Tmpfs: []box.Tmpfs{{Target: "/tmp", Bytes: 64 << 20}, {Target: "/x\n::error::y", Bytes: 3<<20 + 1}}}
+	got := hints(s, &StepResult{Status: StatusPassed, Network: "none"}, box.Outcome{Full: []box.FullTmpfs{{Target: "/tmp"}, {Target: "/dev/shm"}, {Target: s.Tmpfs[1].Target, Files: true}}})
+	odd := inert(s.Tmpfs[1].Target)
+	want := []string{
+		"/tmp was full: all of its 64 MiB were in use when the step ended; to allow more, write tmpfs: {/tmp: 128m}, which counts as memory (memoryMb)",
+		"/dev/shm was full: all of its 1 MiB were in use when the step ended; to allow more, write tmpfs: {/dev/shm: 2m}, which counts as memory (memoryMb)",
+		odd + " was full: there was no room for one more file in its 4 MiB when the step ended; to allow more, write tmpfs: {" + odd + ": 8m}, which counts as memory (memoryMb)",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 

@@ -39,6 +39,7 @@ func noVerdict(sr *StepResult, err error) *StepResult {
 
 // judge sets the status of a step that ran from what was measured.
 func judge(sr *StepResult, s PlanStep, e box.Evidence) {
+	e.Wanted = s.Expect.Fault
 	v := box.Classify(e, s.Tolerate)
 	sr.ExitCode, sr.Fault = v.ExitCode, v.Fault
 	if v.Signal != "" {

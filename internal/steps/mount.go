@@ -16,7 +16,7 @@ const (
 	// allowedTmpfs is the same for a file system in memory.
 	allowedTmpfs = allowedTarget + "; but /dev/shm and /step/home, which get this size"
 	// shmTarget is the one place in /dev that is a step's to size.
-	shmTarget   = "/dev/shm"
+	shmTarget   = box.ShmTarget
 	allowedSize = "a whole number and a unit: k, m, g or t"
 	// maxTmpfsBytes bounds a tmpfs of a step without a memory cap.
 	maxTmpfsBytes = 1 << 40

@@ -309,14 +309,14 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool
 		v.drop()
 		return true
 	}
-	sr.Notes = append(sr.Notes, r.hints(s, sr, way, out.NoRoute)...)
+	sr.Notes = append(sr.Notes, r.hints(s, sr, way, out)...)
 	r.conclude(ctx, v, s, sr, w)
 	return false
 }
 
 // hints adds to what is known of a step what is known of the caller's machine.
-func (r *Runner) hints(s PlanStep, sr *StepResult, w *way, noRoute uint64) []string {
-	notes := hints(s, sr, noRoute)
+func (r *Runner) hints(s PlanStep, sr *StepResult, w *way, out box.Outcome) []string {
+	notes := hints(s, sr, out)
 	if name := missing(s, sr); name != "" {
 		path, _ := r.Getenv("PATH")
 		spec, _ := r.spec(s, w)
