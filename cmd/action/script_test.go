@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha/ghatest"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
@@ -93,6 +95,31 @@ func runCmd(ts *testscript.TestScript, neg bool, args []string) {
 		if left := live(ts, []byte(ts.ReadFile(filepath.Join(out, f)))); len(left) > 0 {
 			ts.Fatalf("%s: a runner would act on %v", f, left)
 		}
+	}
+}
+
+// unshown TEXT DIR holds that TEXT is in no file of a folder, neither as it is nor
+// as it would be shown.
+func unshownCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: unshown TEXT DIR")
+	}
+	seen := 0
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[1]), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		seen++
+		text := ts.ReadFile(name)
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, args[0]) || strings.Contains(gha.Inert(line), args[0]) {
+				return fmt.Errorf("%s has it: %q", name, line)
+			}
+		}
+		return nil
+	}))
+	if seen == 0 {
+		ts.Fatalf("there is no file in %s", args[1])
 	}
 }
 

@@ -151,22 +151,43 @@ func plain(line string) bool {
 	return !strings.Contains(line, "##[")
 }
 
+// maxColour is how long a colour code may be. One that sets both colours and all
+// else is shorter; what is longer is shown.
+const maxColour = 64
+
 // colourCode is the length of the colour code that s starts with, or 0. Only
 // colours: a code that moves the cursor or clears a line must be seen.
 func colourCode(s string) int {
-	if len(s) < 3 || s[1] != '[' {
-		return 0
-	}
-	for i := 2; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == 'm':
-			return i + 1
-		case c != ';' && c != ':' && (c < '0' || c > '9'):
+	for n := 1; n <= len(s); n++ {
+		switch whole, may := vanishes(s[:n]); {
+		case whole:
+			return n
+		case !may:
 			return 0
 		}
 	}
 	return 0
 }
+
+// vanishes says whether b is something that Inert takes away, or may become that
+// with the bytes that follow: a colour code, or the choice of how an emoji looks,
+// which Inert shows in other places. All of b but its last byte may become one.
+func vanishes[T string | []byte](b T) (whole, may bool) {
+	c := b[len(b)-1]
+	switch {
+	case len(b) == 1:
+		return false, startsVanishing(c)
+	case b[0] != '\x1b': // U+FE0E and U+FE0F
+		return len(b) == 3 && (c == 0x8e || c == 0x8f), len(b) == 2 && c == 0xb8
+	case len(b) == 2:
+		return false, c == '['
+	case c == 'm':
+		return true, false
+	}
+	return false, len(b) < maxColour && (c == ';' || c == ':' || c >= '0' && c <= '9')
+}
+
+func startsVanishing(c byte) bool { return c == '\x1b' || c == 0xef }
 
 // weightless drops what a comparison by the rules of a language may skip. It is
 // for strings.Map.

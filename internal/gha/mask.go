@@ -22,6 +22,10 @@ const MinSecret = 4
 // must hold back. Its time hardly depends on their number: most bytes are
 // passed over by their next four, with which nothing begins.
 //
+// A text is read both as its bytes are and as they will be seen: what Inert takes
+// away, such as a colour, may stand inside of a value. So what is masked stays
+// masked when somebody makes it inert who knows no secrets.
+//
 // What it knows is in encodings; it does not find a value that is encrypted, or
 // printed with one letter per line. Whoever runs untrusted code with a secret
 // has given it away.
@@ -152,14 +156,46 @@ func (m *Masker) Mask(text string) string {
 	return string(s.end(s.push(make([]byte, 0, len(text)), []byte(text))))
 }
 
-// masking is a masker's place in one stream.
-type masking struct {
-	m    *Masker
-	at   int32
-	held []byte // the bytes that may still turn out to be part of a value
-	hide []bool // which of them already are
-	mark bool   // the last thing given out was Masked
+// Lasting is Mask for a text that is kept, and made inert later, as a whole or line
+// by line, where the secrets are not known. Mask looks through what Inert takes
+// away; this is also about what Inert writes out: a value may have the letters
+// \x1b in it.
+func (m *Masker) Lasting(text string) string {
+	if text = m.Mask(text); m == nil || plain(text) {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = Inert(lines[i])
+	}
+	for _, shown := range []string{strings.Join(lines, "\n"), Inert(text)} {
+		if masked := m.Mask(shown); masked != shown {
+			return m.Lasting(masked)
+		}
+	}
+	return text
 }
+
+// maxVanishing is how many bytes that vanish are kept inside of what may become a
+// value. More are left out: a step that prints one letter and then colours only
+// would make us hold all of it.
+const maxVanishing = 4 << 10
+
+// masking is a masker's place in one stream. It has two states: that of the
+// bytes, and that of the bytes without those that vanish.
+type masking struct {
+	m     *Masker
+	at    int32
+	shown int32
+	code  int    // so many of the last bytes held may be the beginning of what vanishes; shown does not know them yet
+	held  []byte // the bytes that may still turn out to be part of a value
+	found []finding
+	gone  int  // how many of those held vanish
+	mark  bool // the last thing given out that does not vanish was Masked
+}
+
+// finding is what is known of a byte that is held.
+type finding struct{ hide, vanish bool }
 
 // push takes in bytes and appends to dst what is settled.
 func (s *masking) push(dst, p []byte) []byte {
@@ -167,36 +203,121 @@ func (s *masking) push(dst, p []byte) []byte {
 		return append(dst, p...)
 	}
 	for i := 0; i < len(p); {
-		if s.at == 0 && len(s.held) == 0 {
+		if len(s.held) == 0 {
 			j := s.m.pass(p, i)
 			if j > i {
 				dst, s.mark, i = append(dst, p[i:j]...), false, j
 				continue
 			}
 		}
-		s.held, s.hide = append(s.held, p[i]), append(s.hide, false)
-		s.at = s.m.next(s.at, p[i])
+		s.take(p[i])
 		i++
-		n := s.m.nodes[s.at]
-		for k := len(s.hide) - int(n.found); k < len(s.hide); k++ {
-			s.hide[k] = true
-		}
-		if n.child == 0 && s.at != 0 { // nothing longer can come
-			s.at = n.fail
-		}
-		dst = s.give(dst, len(s.held)-int(s.m.nodes[s.at].depth))
+		dst = s.give(dst, s.settled())
 	}
 	return dst
 }
 
-// pass is the first place from i on where a value could begin.
+// take holds one byte and finds what it ends.
+func (s *masking) take(c byte) {
+	s.held, s.found = append(s.held, c), append(s.found, finding{})
+	last := len(s.held) - 1
+	one := s.gone == 0 && s.at == s.shown // nothing vanished in between
+	s.at = s.step(s.at, last, false)
+	switch {
+	case s.code > 0:
+		switch whole, may := vanishes(s.held[last-s.code:]); {
+		case whole:
+			s.vanish(s.code + 1)
+		case may:
+			s.code++
+		default:
+			s.read(s.code + 1)
+		}
+	case startsVanishing(c):
+		s.code = 1
+	case one:
+		s.shown = s.at
+	default:
+		s.shown = s.step(s.shown, last, true)
+	}
+}
+
+// read lets shown know the last n bytes, which do not vanish. Only the last can be
+// the beginning of something else that does.
+func (s *masking) read(n int) {
+	s.code = 0
+	for k := len(s.held) - n; k < len(s.held); k++ {
+		if k == len(s.held)-1 && n > 1 && startsVanishing(s.held[k]) {
+			s.code = 1
+			return
+		}
+		s.shown = s.step(s.shown, k, true)
+	}
+}
+
+// vanish notes that the last n bytes do.
+func (s *masking) vanish(n int) {
+	s.code = 0
+	if s.gone+n > maxVanishing {
+		s.at = 0
+		s.held, s.found = s.held[:len(s.held)-n], s.found[:len(s.found)-n]
+		return
+	}
+	s.gone += n
+	for k := range s.found[len(s.found)-n:] {
+		s.found[len(s.found)-n+k].vanish = true
+	}
+}
+
+// step is where the byte at k leads, with the bytes hidden of a value that ends
+// there. through passes over what vanishes.
+func (s *masking) step(at int32, k int, through bool) int32 {
+	at = s.m.next(at, s.held[k])
+	n := s.m.nodes[at]
+	for left := n.found; left > 0; k-- {
+		if through && s.found[k].vanish {
+			continue
+		}
+		s.found[k].hide = true
+		left--
+	}
+	if n.child == 0 && at != 0 { // nothing longer can come
+		return n.fail
+	}
+	return at
+}
+
+// settled is how many of the first bytes held no value can begin at.
+func (s *masking) settled() int {
+	n := 0
+	seen := len(s.held) - s.code - s.gone // bytes that shown knows
+	for len(s.held)-n > int(s.m.nodes[s.at].depth) && len(s.held)-n > s.code {
+		if !s.found[n].vanish {
+			if seen <= int(s.m.nodes[s.shown].depth) {
+				break
+			}
+			seen--
+		}
+		n++
+	}
+	return n
+}
+
+// pass is the first place from i on where a value could begin, or what vanishes.
 func (m *Masker) pass(p []byte, i int) int {
-	for ; i+MinSecret <= len(p); i++ {
+	near := false // something that may vanish is among the first bytes a value would have
+	for k := i; k < min(i+MinSecret-1, len(p)); k++ {
+		near = near || startsVanishing(p[k])
+	}
+	for ; !near && i+MinSecret <= len(p); i++ {
 		if h := head(p[i:]); m.heads[h/64]&(1<<(h%64)) != 0 {
 			return i
 		}
+		if near = startsVanishing(p[i+MinSecret-1]); near {
+			break
+		}
 	}
-	for i < len(p) && m.root[p[i]] == 0 {
+	for i < len(p) && m.root[p[i]] == 0 && !startsVanishing(p[i]) {
 		i++
 	}
 	return i
@@ -204,23 +325,30 @@ func (m *Masker) pass(p []byte, i int) int {
 
 // end appends to dst what was held back: no more bytes will come.
 func (s *masking) end(dst []byte) []byte {
+	if s.m != nil {
+		s.read(s.code)
+	}
 	dst = s.give(dst, len(s.held))
-	s.at, s.mark = 0, false
+	s.at, s.shown, s.code, s.mark = 0, 0, 0, false
 	return dst
 }
 
 func (s *masking) give(dst []byte, n int) []byte {
-	for k := range n {
+	for k, f := range s.found[:n] {
 		switch {
-		case !s.hide[k]:
-			dst, s.mark = append(dst, s.held[k]), false
-		case !s.mark: // values that touch or overlap become one mark
+		case f.hide && !s.mark: // values that touch or overlap become one mark
 			dst, s.mark = append(dst, Masked...), true
+		case f.hide:
+		default:
+			dst, s.mark = append(dst, s.held[k]), s.mark && f.vanish
+		}
+		if f.vanish {
+			s.gone--
 		}
 	}
-	s.held, s.hide = s.held[n:], s.hide[n:]
+	s.held, s.found = s.held[n:], s.found[n:]
 	if len(s.held) == 0 {
-		s.held, s.hide = s.held[:0:0], s.hide[:0:0]
+		s.held, s.found = s.held[:0:0], s.found[:0:0]
 	}
 	return dst
 }
@@ -272,11 +400,19 @@ func (w *MaskWriter) write() error {
 	return w.err
 }
 
-// Longest is the length of the longest value or encoding, 0 if there is none: how
-// many bytes past a cut must be seen to know that none lies across it.
+// Longest is the length of the longest value or encoding, 0 if there is none.
 func (m *Masker) Longest() int {
 	if m == nil {
 		return 0
 	}
 	return m.longest
+}
+
+// Slack is how many bytes past a cut must be seen to know that no value lies
+// across it.
+func (m *Masker) Slack() int {
+	if m.Longest() == 0 {
+		return 0
+	}
+	return m.longest + maxVanishing
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
@@ -65,9 +66,10 @@ func notReport(err error) error {
 	return fmt.Errorf("it is no report.json of untrusted-steps: %s", gha.Inert(err.Error()))
 }
 
-// once refuses an object with a key twice, in whatever case: readers do not
-// agree on which one counts, so a report could say pass to one program and fail
-// to another. On the way it counts what the report would take.
+// once refuses an object with a key twice, in whatever spelling encoding/json
+// takes for the same: readers do not agree on which one counts, so a report could
+// say pass to one program and fail to another. On the way it counts what the
+// report would take.
 func once(b []byte) error {
 	type object struct {
 		keys  map[string]bool // nil: an array
@@ -96,11 +98,11 @@ func once(b []byte) error {
 				at.value = false
 			} else {
 				key, _ := t.(string)
-				folded := strings.ToLower(key)
-				if at.keys[folded] {
+				name := folded(key)
+				if at.keys[name] {
 					return fmt.Errorf("it says %.60q twice in one place, so what it says is not clear", gha.Inert(key))
 				}
-				at.keys[folded], at.value, at.key = true, true, key
+				at.keys[name], at.value, at.key = true, true, key
 				continue
 			}
 		}
@@ -117,4 +119,16 @@ func once(b []byte) error {
 			open = append(open, object{})
 		}
 	}
+}
+
+// folded is the same for all keys that encoding/json takes for one. It goes by
+// more than case: to it, a long s is an s and the Kelvin sign a k.
+func folded(key string) string {
+	return strings.Map(func(r rune) rune {
+		least := r
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			least = min(least, other)
+		}
+		return least
+	}, key)
 }

@@ -3,9 +3,11 @@ package report
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,6 +52,8 @@ func TestReadRefuses(t *testing.T) {
 		"two verdicts in two cases":               {`{"schema":1,"verdict":"fail","Verdict":"pass"}`, `"Verdict" twice`},
 		"two verdicts, one escaped":               {`{"schema":1,"verdict":"fail","\u0076erdict":"pass"}`, `"verdict" twice`},
 		"two statuses of a step":                  {`{"schema":1,"steps":[{},{"status":"failed","fault":null,"status":"passed"}]}`, `"status" twice`},
+		"two lists of steps, one with a long s":   {`{"schema":1,"steps":[{"status":"failed"}],"ſteps":[{"status":"passed"}]}`, "\"\u017fteps\" twice"},
+		"two kernels, one with a Kelvin sign":     {`{"schema":1,"host":{"\u212aernel":"a","kernel":"b"}}`, `"kernel" twice`},
 		"a key twice in a field it does not know": {`{"schema":1,"new":{"a":[{"b":1,"b":2}]}}`, `"b" twice`},
 		"a key that would act where it is told":   {"{\"schema\":1,\"##[error]\\u202e\":1,\"##[error]\\u202e\":1}", `"## [error]\\u202e" twice`},
 		"a hundred thousand levels":               {`{"schema":1,"new":` + deep + `}`, "no report.json"},
@@ -67,6 +71,22 @@ func TestReadRefuses(t *testing.T) {
 	}
 	if _, err := Read(io.MultiReader(strings.NewReader(`{"schema":1`), broken{})); !errors.Is(err, errBroken) {
 		t.Errorf("a disk that fails: %v", err)
+	}
+}
+
+// Whatever key encoding/json takes for another one, at any place of a report, the
+// two are not both read.
+func TestReadTakesNoKeyForAnother(t *testing.T) {
+	for _, key := range []string{"verdict", "steps", "kernel", "status", "exitCode", "sha256"} {
+		for i, r := range key {
+			for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+				twin := key[:i] + string(other) + key[i+len(string(r)):]
+				text := fmt.Sprintf(`{"schema":1,"new":{%q:1,%q:2}}`, key, twin)
+				if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "twice") {
+					t.Errorf("%q and %q were read", key, twin)
+				}
+			}
+		}
 	}
 }
 

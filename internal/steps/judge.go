@@ -154,38 +154,38 @@ func mask(m *gha.Masker, sr *StepResult) {
 	if m == nil {
 		return
 	}
-	sr.Reason, sr.Tail, sr.EngineNote = m.Mask(sr.Reason), m.Mask(sr.Tail), m.Mask(sr.EngineNote)
+	sr.Reason, sr.Tail, sr.EngineNote = m.Lasting(sr.Reason), m.Lasting(sr.Tail), m.Lasting(sr.EngineNote)
 	if sr.Fault != nil {
-		sr.Fault = &box.Fault{Type: sr.Fault.Type, Message: m.Mask(sr.Fault.Message)}
+		sr.Fault = &box.Fault{Type: sr.Fault.Type, Message: m.Lasting(sr.Fault.Message)}
 	}
 	for i := range sr.Events {
-		sr.Events[i].Message = m.Mask(sr.Events[i].Message)
+		sr.Events[i].Message = m.Lasting(sr.Events[i].Message)
 	}
 	for i := range sr.Egress {
-		sr.Egress[i].Host = m.Mask(sr.Egress[i].Host)
+		sr.Egress[i].Host = m.Lasting(sr.Egress[i].Host)
 	}
 	for i := range sr.EgressProposal {
-		sr.EgressProposal[i] = m.Mask(sr.EgressProposal[i])
+		sr.EgressProposal[i] = m.Lasting(sr.EgressProposal[i])
 	}
 	for _, p := range sr.EgressPresets {
 		for i := range p.Rules {
-			p.Rules[i].Rule, p.Rules[i].From = m.Mask(p.Rules[i].Rule), m.Mask(p.Rules[i].From)
+			p.Rules[i].Rule, p.Rules[i].From = m.Lasting(p.Rules[i].Rule), m.Lasting(p.Rules[i].From)
 		}
 	}
 	for _, f := range sr.EgressTooWide {
 		for i := range f.Narrower {
-			f.Narrower[i] = m.Mask(f.Narrower[i])
+			f.Narrower[i] = m.Lasting(f.Narrower[i])
 		}
 	}
 	for i := range sr.Violations {
-		sr.Violations[i].Message = m.Mask(sr.Violations[i].Message)
+		sr.Violations[i].Message = m.Lasting(sr.Violations[i].Message)
 	}
 	for i := range sr.Notes {
-		sr.Notes[i] = m.Mask(sr.Notes[i])
+		sr.Notes[i] = m.Lasting(sr.Notes[i])
 	}
 	patches := []*Patch{sr.Patch}
 	for i := range sr.Tries {
-		sr.Tries[i].Reason = m.Mask(sr.Tries[i].Reason)
+		sr.Tries[i].Reason = m.Lasting(sr.Tries[i].Reason)
 		patches = append(patches, sr.Tries[i].Patch)
 	}
 	for _, p := range patches {
@@ -193,17 +193,17 @@ func mask(m *gha.Masker, sr *StepResult) {
 			continue
 		}
 		for i := range p.MaskedFiles {
-			p.MaskedFiles[i] = m.Mask(p.MaskedFiles[i])
+			p.MaskedFiles[i] = m.Lasting(p.MaskedFiles[i])
 		}
 	}
 	for i := range sr.First {
-		sr.First[i] = m.Mask(sr.First[i])
+		sr.First[i] = m.Lasting(sr.First[i])
 	}
 	for i := range sr.Files {
 		f := &sr.Files[i]
-		if p := m.Mask(f.Path); p != f.Path {
+		if p := m.Lasting(f.Path); p != f.Path {
 			f.Path, f.PathBytes = p, "" // the bytes would tell what the name hides
 		}
-		f.Target, f.From = m.Mask(f.Target), m.Mask(f.From)
+		f.Target, f.From = m.Lasting(f.Target), m.Lasting(f.From)
 	}
 }

@@ -245,15 +245,27 @@ func TestMaskLeavesOurOwnWords(t *testing.T) {
 		// Nothing fills it yet.
 		"Results",
 	}
-	const secret = "passed"
-	var sr StepResult
-	fillTexts(reflect.ValueOf(&sr).Elem(), secret)
-	mask(gha.NewMasker(secret), &sr)
-	got := holding(reflect.ValueOf(sr), "", secret)
-	slices.Sort(got)
 	slices.Sort(ours)
-	if d := cmp.Diff(ours, got); d != "" {
-		t.Errorf("texts that are not masked (-want +got):\n%s", d)
+	// Whatever is made of a text when it is shown, the value is not in that.
+	for secret, texts := range map[string][]string{
+		"passed":     {"passed", "pas\x1b[1;31ms\x1b[0med"},
+		`pass\x07ed`: {`pass\x07ed`, "pass\aed", "pa\x1b[1mss\aed"},
+		`pass\ned`:   {"pass\ned"},
+		"pas## [ed":  {"pas##[ed"},
+	} {
+		for _, text := range texts {
+			var sr StepResult
+			fillTexts(reflect.ValueOf(&sr).Elem(), text)
+			mask(gha.NewMasker(secret), &sr)
+			got := holding(reflect.ValueOf(sr), "", text)
+			slices.Sort(got)
+			if d := cmp.Diff(ours, got); d != "" {
+				t.Errorf("%q: texts that are not masked (-want +got):\n%s", text, d)
+			}
+			if shown := gha.Inert(sr.Reason); strings.Contains(shown, secret) {
+				t.Errorf("%q is shown as %q", text, shown)
+			}
+		}
 	}
 }
 

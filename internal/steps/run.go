@@ -151,7 +151,7 @@ func (r *Runner) undo(done map[string]*StepResult, last *StepResult) {
 			if sr.Excused = false; !errors.Is(err, commit.ErrIncomplete) {
 				sr.Workspace = "discarded"
 			}
-			sr.Reason = r.Masker.Mask(sr.Reason)
+			sr.Reason = r.Masker.Lasting(sr.Reason)
 		}
 	}
 }
@@ -409,7 +409,7 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult, v *view) (
 	sr.Stdout.Path, sr.Stderr.Path = logs.paths()
 	job := box.Job{
 		Engine: r.Engine, Group: group,
-		Ready: await, Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Longest()),
+		Ready: await, Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Slack()),
 	}
 	job.Spec, sr.PassedEnv = r.spec(s, w)
 	v.show(&job.Spec)

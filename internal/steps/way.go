@@ -84,7 +84,7 @@ func (l *maskedLines) Write(p []byte) (int, error) {
 		}
 		for _, k := range []string{"host", "sni", "path", "method"} {
 			if s, ok := fields[k].(string); ok {
-				fields[k] = l.m.Mask(s)
+				fields[k] = l.m.Lasting(s)
 			}
 		}
 		text, err := json.Marshal(fields)
