@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 // Config is all that a proof depends on. Another boot, program, engine, user or
@@ -139,7 +141,7 @@ func (c Cache) Load(cfg Config) []Proof {
 		return nil
 	}
 	defer f.Close()
-	if own(f, unix.S_IFREG) != nil {
+	if scratch.OursAlone(f, unix.S_IFREG) != nil {
 		return nil
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxProofBytes))
@@ -230,22 +232,9 @@ func ownFolder(path string) (*os.File, error) {
 		return nil, fmt.Errorf("open the folder for proofs: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), path)
-	if err := own(f, unix.S_IFDIR); err != nil {
+	if err := scratch.OursAlone(f, unix.S_IFDIR); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
-}
-
-// own says why a file is not to be believed: it is somebody else's, or somebody
-// else may write it.
-func own(f *os.File, kind uint32) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return fmt.Errorf("look at %s: %w", f.Name(), err)
-	}
-	if st.Mode&unix.S_IFMT != kind || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
-		return fmt.Errorf("%s is not ours alone (owner %d, mode %o)", f.Name(), st.Uid, st.Mode&0o7777)
-	}
-	return nil
 }
