@@ -56,20 +56,20 @@ var mayImport = map[string]string{
 	"internal/host":        "box boxinit egress gha host/inside idmap limits overlay scratch seccomp",
 	"internal/host/inside": "",
 	// The flow of a run knows no engine.
-	"internal/steps": "box disk egress gha limits workspace workspace/clone workspace/commit workspace/delta " +
+	"internal/steps": "box disk egress gha image limits workspace workspace/clone workspace/commit workspace/delta " +
 		"workspace/patch workspace/policy workspace/scrub",
 	"internal/report":      "box egress gha report/html report/span steps workspace/policy",
 	"internal/report/html": "gha report/span steps",
 	"internal/report/span": "steps",
 	// What a pull request is told of a run.
 	"internal/gha/checks": "gha report steps",
-	"cmd/action":          "box boxinit egress gha gha/checks host host/inside idmap kern limits native registry report rootfs scratch shard steps workspace workspace/archive workspace/scrub",
+	"cmd/action":          "box boxinit egress gha gha/checks host host/inside idmap image kern limits native registry report rootfs scratch shard steps workspace workspace/archive workspace/scrub",
 	"internal/shard":      "box gha steps",
 	"test/egress":         "",
 	"test/workspace":      "",
 	"internal/bench":      "",
 	// For tests. The probe runs in boxes and must need nothing.
-	"internal/boxtest":              "box boxinit boxtest/need boxtest/probe egress idmap limits rootfs seccomp workspace",
+	"internal/boxtest":              "box boxinit boxtest/need boxtest/probe egress idmap image limits rootfs seccomp workspace",
 	"internal/boxtest/need":         "",
 	"internal/boxtest/probe":        "",
 	"internal/gha/ghatest":          "",
@@ -114,7 +114,7 @@ var rules = []rule{
 	{"golang.org/x/net/bpf", "internal/seccomp", "", "filters are made at one place"},
 	{"golang.org/x/net", "internal/egress", "", "names of hosts are judged at one place"},
 	{"github.com/moby/sys/capability", "internal/boxinit", "all", "what a step may keep is said at one place"},
-	{"github.com/google/go-containerregistry", "internal/image", "internal/boxtest cmd/action", "registries are spoken to at one place, by the library that all speak to them with; tests have its registry in memory"},
+	{"github.com/google/go-containerregistry", "internal/image", "cmd/action", "registries are spoken to at one place, by the library that all speak to them with; tests have its registry in memory"},
 	{"github.com/klauspost/compress/zstd", "internal/image", "", "layers are packed with it, and the library above brings it along"},
 	{"golang.org/x/term", "cmd/action", "", "only the program itself knows whether a person watches"},
 	{"golang.org/x/sync", "all", "all", "the Go project's own"},

@@ -60,13 +60,15 @@ var (
 
 // The files and variables that several verbs share.
 var (
-	kernCache = entry{"$XDG_CACHE_HOME/untrusted-steps/kern", "the kern binary that kern install fetched (~/.cache where the variable is not set)"}
-	colourEnv = entry{"NO_COLOR, TERM", "any value of NO_COLOR takes the colour from a terminal, TERM=dumb the line of progress too"}
-	kernEnv   = entry{"KERN_BIN, PATH", "the kern binary, or where to look for one; its SHA-256 has to be one that is known"}
-	cacheEnv  = entry{"XDG_CACHE_HOME, HOME", "where kern is installed"}
-	hiddenEnv = entry{"HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME", "folders that no step may be shown whole"}
-	presetEnv = entry{"npm_config_*, PIP_*, GOENV, GOPROXY, CARGO_HOME, ...", "what package clients are set up with, for preset:NAME"}
-	passedEnv = entry{"any that passEnv names", "handed to the step, and masked in everything that is written"}
+	kernCache  = entry{"$XDG_CACHE_HOME/untrusted-steps/kern", "the kern binary that kern install fetched (~/.cache where the variable is not set)"}
+	imageCache = entry{"$XDG_CACHE_HOME/untrusted-steps/images", "images that steps run in (~/.cache where the variable is not set)"}
+	imageEnv   = entry{"DOCKER_CONFIG, REGISTRY_AUTH_FILE, HTTPS_PROXY, NO_PROXY", "who we are to registries of images, as docker login wrote it, and how they are reached"}
+	colourEnv  = entry{"NO_COLOR, TERM", "any value of NO_COLOR takes the colour from a terminal, TERM=dumb the line of progress too"}
+	kernEnv    = entry{"KERN_BIN, PATH", "the kern binary, or where to look for one; its SHA-256 has to be one that is known"}
+	cacheEnv   = entry{"XDG_CACHE_HOME, HOME", "where kern is installed"}
+	hiddenEnv  = entry{"HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME", "folders that no step may be shown whole"}
+	presetEnv  = entry{"npm_config_*, PIP_*, GOENV, GOPROXY, CARGO_HOME, ...", "what package clients are set up with, for preset:NAME"}
+	passedEnv  = entry{"any that passEnv names", "handed to the step, and masked in everything that is written"}
 )
 
 // aSteps is the steps file of help, which a test loads.
@@ -105,10 +107,10 @@ func verbs() []*verb {
 				{"OUT/steps/ID/stdout.log, stderr.log, changes.patch", "what a step printed and changed"},
 				{".NAME.untrusted-steps, beside a workspace called NAME", "what steps write, until it is committed; $XDG_STATE_HOME/untrusted-steps where " +
 					"there can be none (~/.local/state where the variable is not set)"},
-				kernCache,
+				kernCache, imageCache,
 			},
 			env: []entry{
-				colourEnv, kernEnv, hiddenEnv,
+				colourEnv, kernEnv, hiddenEnv, imageEnv,
 				{"TMPDIR", "where the report goes without --out"},
 				passedEnv, presetEnv,
 				{"PATH, SSL_CERT_FILE", "tools and certificates that a box is shown, outside any home"},

@@ -67,7 +67,7 @@ func (p *Puller) manifest(ctx context.Context, ref Ref) (*remote.Descriptor, nam
 	}
 	d, err := remote.Get(of, p.options(ctx, repo)...)
 	if err != nil {
-		return nil, repo, "", asked(ctx, ref, err)
+		return nil, repo, "", asked(ctx, err)
 	}
 	digest := sum(d.Manifest)
 	if ref.Digest != "" && digest != ref.Digest {
@@ -101,7 +101,7 @@ func (p *Puller) options(ctx context.Context, repo name.Repository) []remote.Opt
 }
 
 // asked says what a registry's answer means.
-func asked(ctx context.Context, ref Ref, err error) error {
+func asked(ctx context.Context, err error) error {
 	var answer *transport.Error
 	switch {
 	case ctx.Err() != nil:
@@ -109,17 +109,17 @@ func asked(ctx context.Context, ref Ref, err error) error {
 	case errors.Is(err, ErrRefused):
 		return err
 	case errors.Is(err, errUnsafe):
-		return refused("%s: %w", ref, err)
+		return refused("%w", err)
 	case errors.As(err, &answer):
 		switch code := answer.StatusCode; {
 		case code == http.StatusNotFound || code == http.StatusUnauthorized || code == http.StatusForbidden:
-			return fmt.Errorf("%w: %s: %w", ErrNotFound, ref, err)
+			return fmt.Errorf("%w: %w", ErrNotFound, err)
 		case code == http.StatusTooManyRequests || code >= 500:
-			return fmt.Errorf("%w: %s: %w", ErrNetwork, ref, err)
+			return fmt.Errorf("%w: %w", ErrNetwork, err)
 		}
-		return refused("%s: %w", ref, err)
+		return refused("%w", err)
 	}
-	return fmt.Errorf("%w: %s: %w", ErrNetwork, ref, err)
+	return fmt.Errorf("%w: %w", ErrNetwork, err)
 }
 
 // Pull gives the image of a reference: from the store if that has it, else from the
@@ -129,7 +129,7 @@ func (p *Puller) Pull(ctx context.Context, ref Ref) (*Image, error) {
 	if err == nil || !errors.Is(err, ErrMissing) {
 		return img, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, pullTimeout, fmt.Errorf("%w: %s: the pull took longer than %s", ErrNetwork, ref, pullTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, pullTimeout, fmt.Errorf("%w: the pull took longer than %s", ErrNetwork, pullTimeout))
 	defer cancel()
 	img, err = p.pull(ctx, ref)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -163,7 +163,7 @@ func (p *Puller) pull(ctx context.Context, ref Ref) (*Image, error) {
 			raw, err = p.readBlob(ctx, puller, repo, d)
 		}
 		if err != nil {
-			return nil, asked(ctx, ref, err)
+			return nil, asked(ctx, err)
 		}
 		if sum(raw) != d.Digest.String() {
 			return nil, refused("its part %s has the digest %s", d.Digest, sum(raw))
@@ -183,7 +183,7 @@ func (p *Puller) pull(ctx context.Context, ref Ref) (*Image, error) {
 	}
 	defer b.end()
 	if !b.complete() {
-		if err := p.fetch(ctx, b, puller, repo, ref, found); err != nil {
+		if err := p.fetch(ctx, b, puller, repo, found); err != nil {
 			return nil, err
 		}
 		if err := b.unpack(ctx, p.Progress); err != nil {
@@ -211,7 +211,7 @@ func blobReader(ctx context.Context, puller *remote.Puller, repo name.Repository
 }
 
 // fetch gets the layers that the store does not have.
-func (p *Puller) fetch(ctx context.Context, b *building, puller *remote.Puller, repo name.Repository, ref Ref, found picked) error {
+func (p *Puller) fetch(ctx context.Context, b *building, puller *remote.Puller, repo name.Repository, found picked) error {
 	var todo []layer
 	seen := map[string]bool{}
 	state := Progress{Stage: Fetching, Layers: len(found.layers)}
@@ -239,13 +239,13 @@ func (p *Puller) fetch(ctx context.Context, b *building, puller *remote.Puller, 
 		g.Go(func() error {
 			r, err := blobReader(ctx, puller, repo, l.digest)
 			if err != nil {
-				return asked(ctx, ref, err)
+				return asked(ctx, err)
 			}
 			defer r.Close()
 			from := source{r: &told{withContext(ctx, r), tell}}
 			err = b.putBlob(l, &from)
 			if from.err != nil {
-				return asked(ctx, ref, from.err)
+				return asked(ctx, from.err)
 			}
 			return err
 		})

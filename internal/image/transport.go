@@ -29,6 +29,9 @@ type Network struct {
 	Stall time.Duration
 }
 
+// SystemProxy is the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name.
+func SystemProxy(r *http.Request) (*url.URL, error) { return http.ProxyFromEnvironment(r) }
+
 // DefaultStall is how long a registry may say nothing.
 const DefaultStall = time.Minute
 
