@@ -116,6 +116,9 @@ func (r *run) engine(ctx context.Context, mgr *limits.Manager, runner *steps.Run
 // it cannot do must be known before the first step runs.
 func expressible(e box.Engine, runner *steps.Runner, p *steps.Plan) error {
 	for _, s := range p.Steps {
+		if runner.Unbuildable(s) != "" { // which is told when it begins
+			continue
+		}
 		spec, err := runner.Spec(s)
 		if err == nil {
 			err = e.Check(spec)

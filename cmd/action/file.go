@@ -207,6 +207,7 @@ func (a *app) plan(args []string) int {
 	if !ok {
 		return code
 	}
+	p.ShowImages((&images{store: a.imageStore(&o)}).look)
 	var b strings.Builder
 	write := p.WriteText
 	if o.json {

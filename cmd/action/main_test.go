@@ -67,7 +67,7 @@ func scripts(t *testing.T, dir, engine string) {
 		WorkdirRoot: boxtest.OpenDir(t),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "run": runCmd, "json": jsonCmd, "valid": validCmd, "commands": commandsCmd,
-			"variables": variablesCmd, "lines": linesCmd, "unshown": unshownCmd,
+			"variables": variablesCmd, "lines": linesCmd, "unshown": unshownCmd, "registry": registries{}.registryCmd,
 		},
 		Condition: func(c string) (bool, error) {
 			if !slices.Contains(engines, c) {

@@ -126,15 +126,21 @@ func proofDir(getenv func(string) string, workspace string) string {
 		return ""
 	}
 	dir := filepath.Join(base, "proofs")
+	if !outside(dir, workspace) {
+		return ""
+	}
+	return dir
+}
+
+// outside says whether a folder, or the place where it would be made, lies in no
+// workspace: what steps change there is committed.
+func outside(dir, workspace string) bool {
 	for at := dir; ; at = filepath.Dir(at) {
 		if real := realPath(at); real != "" {
-			if within(real, workspace) {
-				return ""
-			}
-			return dir
+			return !within(real, workspace)
 		}
 		if at == filepath.Dir(at) {
-			return ""
+			return false
 		}
 	}
 }

@@ -276,6 +276,11 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 	defer r.closeTree(ctx, tree)
 	sr := r.runner(mgr)
 	sr.Tree = tree
+	images, refusal := r.images(ctx, sr)
+	if refusal != nil {
+		return refusal
+	}
+	defer images.close()
 	eng, refusal := r.engine(ctx, mgr, sr)
 	if refusal != nil {
 		return refusal

@@ -64,6 +64,8 @@ var (
 var (
 	proofsKept = entry{"$XDG_STATE_HOME/untrusted-steps/proofs", "what was proved of this host since it was started (~/.local/state where the variable is not set)"}
 	kernCache  = entry{"$XDG_CACHE_HOME/untrusted-steps/kern", "the kern binary that kern install fetched (~/.cache where the variable is not set)"}
+	imageCache = entry{"$XDG_CACHE_HOME/untrusted-steps/images", "images that steps run in (~/.cache where the variable is not set)"}
+	imageEnv   = entry{"DOCKER_CONFIG, REGISTRY_AUTH_FILE, HTTPS_PROXY, NO_PROXY", "who we are to registries of images, as docker login wrote it, and how they are reached"}
 	colourEnv  = entry{"NO_COLOR, TERM", "any value of NO_COLOR takes the colour from a terminal, TERM=dumb the line of progress too"}
 	kernEnv    = entry{"KERN_BIN, PATH", "the kern binary, or where to look for one; its SHA-256 has to be one that is known"}
 	cacheEnv   = entry{"XDG_CACHE_HOME, HOME", "where kern is installed"}
@@ -109,10 +111,10 @@ func verbs() []*verb {
 				{"OUT/steps/ID/stdout.log, stderr.log, changes.patch", "what a step printed and changed"},
 				{".NAME.untrusted-steps, beside a workspace called NAME", "what steps write, until it is committed; $XDG_STATE_HOME/untrusted-steps where " +
 					"there can be none (~/.local/state where the variable is not set)"},
-				proofsKept, kernCache,
+				proofsKept, kernCache, imageCache,
 			},
 			env: []entry{
-				colourEnv, kernEnv, hiddenEnv,
+				colourEnv, kernEnv, hiddenEnv, imageEnv,
 				{"TMPDIR", "where the report goes without --out"},
 				passedEnv, presetEnv,
 				{"PATH, SSL_CERT_FILE", "tools and certificates that a box is shown, outside any home"},

@@ -47,7 +47,9 @@ func signs() []sign {
 			e.Denied = []Denied{{Host: "evil.test", Port: 8443, Reason: "no rule", Rule: "evil.test:8443", Count: 4}}
 		}, []string{"evil.test:8443", "no rule", `"evil.test:8443"`, "egressAllow"}, false},
 		{Killed, func(e *Evidence) { e.InitKilled = true }, []string{"outside the box"}, true},
-		{ExecFailed, func(e *Evidence) { e.ExecFailure, e.ExecAdvice = `"nope" is not in the box`, "to show it, write mounts" }, []string{`"nope" is not in the box; to show it, write mounts`}, true},
+		{ExecFailed, func(e *Evidence) {
+			e.ExecFailure, e.ExecAdvice = `"nope" is not in the box`, "to show it, write mounts"
+		}, []string{`"nope" is not in the box; to show it, write mounts`}, true},
 		{StartupFailed, func(e *Evidence) { e.StartupFailure = "workdir /none: no such file" }, []string{"/none"}, true},
 	}
 }
@@ -57,7 +59,9 @@ func signs() []sign {
 func TestAFaultThatIsWantedComesWithoutAdvice(t *testing.T) {
 	variants := signs()
 	for _, more := range []func(*Evidence){
-		func(e *Evidence) { e.Disk = DiskUse{By: "sampler", BoundBytes: 64 << 20, UsedBytes: 70 << 20, Over: true} },
+		func(e *Evidence) {
+			e.Disk = DiskUse{By: "sampler", BoundBytes: 64 << 20, UsedBytes: 70 << 20, Over: true}
+		},
 		func(e *Evidence) { e.DiskEnded = true },
 	} {
 		variants = append(variants, sign{fault: DiskLimit, add: more})

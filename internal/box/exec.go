@@ -21,7 +21,10 @@ const maxCallerPath = 256
 // execMessage names what could not be run, and where it was looked for.
 func execMessage(s Spec, f *boxinit.Failed) string {
 	image := "host"
-	if s.Root.Kind == RootDir {
+	switch {
+	case s.Root.Name != "":
+		image = s.Root.Name
+	case s.Root.Kind == RootDir:
 		image = "rootfs " + s.Root.Dir
 	}
 	switch errno := syscall.Errno(f.Errno); {

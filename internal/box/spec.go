@@ -75,10 +75,12 @@ const (
 	RootDir
 )
 
-// Root is a box's root file system. Dir is set for RootDir only.
+// Root is a box's root file system. Dir is set for RootDir only, and Name where
+// the step calls it something else.
 type Root struct {
 	Kind RootKind
 	Dir  string
+	Name string
 }
 
 // Mount binds a host path into a box.

@@ -82,6 +82,38 @@ func (s *suite) imageFacts(t *testing.T) {
 		}
 	})
 
+	t.Run("N154 N158 an OCI image is a root: its files are readable, without powers, and its variables are there", func(t *testing.T) {
+		t.Parallel()
+		Need(t, "overlay")
+		img := s.tinyImage(t)
+		ops := []probe.Op{probe.Do("read", "/etc/secret"), probe.Do("read", "/etc/passwd"), probe.Do("ls", "/"), probe.Do("create", "/etc/x", ""), probe.Do("create", "/workspace/x", ""), probe.Do("read", "/shut/in"), probe.Do("env"),
+			probe.Do("exec", append([]string{"/bin/setid"}, probe.Args(probe.Do("ids"), probe.Do("caps"))...)...)}
+		j := s.imaged(t, img.Root, ops...)
+		j.Argv[0] = "probe"
+		j.Mounts = nil
+		j.Root.Name = "tiny:1"
+		j.Env = box.Environment{Path: []string{"/none"}, Image: img.Config.Env}.List()
+		a := s.run(t, j).answers(t, len(ops))
+		if a[0].Text != "of root alone" || a[1].Text != "image:x:0:0::/:/bin/sh\n" || a[5].Text != "in" {
+			t.Errorf("the image's files read %s, %s and %s", tell(a[0]), tell(a[1]), tell(a[5]))
+		}
+		if slices.Contains(a[2].List, "gone") || !slices.Contains(a[2].List, "shut") {
+			t.Errorf("the root shows %q", a[2].List)
+		}
+		wantErr(t, "write to the image", a[3], "EROFS", "EACCES")
+		works(t, "write to the workspace", a[4])
+		if !slices.Contains(a[6].List, "OF_THE_IMAGE=yes") || !slices.Contains(a[6].List, "PATH=/bin") {
+			t.Errorf("the environment is %q", a[6].List)
+		}
+		if !strings.Contains(a[7].Text, `"0 0 0 0"`) || !strings.Contains(a[7].Text, "CapEff: 0000000000000000") {
+			t.Errorf("a set-id program of the image has %s", tell(a[7]))
+		}
+		j.Argv = []string{"none"}
+		r := s.run(t, j)
+		r.faulted(t, box.ExecFailed)
+		mentions(t, r, "tiny:1")
+	})
+
 	t.Run("G88 as root, a device node of an image cannot be opened", func(t *testing.T) {
 		t.Parallel()
 		Need(t, "root", "overlay", "devices")

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 // Config is all that a proof depends on. Another boot, program, engine, user or
@@ -168,7 +170,7 @@ func readOwn(root *os.Root, name string) (r remembered, err error) {
 		return r, err
 	}
 	defer f.Close()
-	if err := own(f, unix.S_IFREG); err != nil {
+	if err := scratch.OursAlone(f, unix.S_IFREG); err != nil {
 		return r, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxProofBytes))
@@ -371,7 +373,7 @@ func lastOwn(fd int, path string) (*os.Root, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if err := own(f, unix.S_IFDIR); err != nil {
+	if err := scratch.OursAlone(f, unix.S_IFDIR); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return os.OpenRoot(at)
@@ -388,19 +390,6 @@ func trusted(fd int, path string) error {
 	}
 	if st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
 		return fmt.Errorf("%s can be written by others (mode %o)", path, st.Mode&0o7777)
-	}
-	return nil
-}
-
-// own says why a file is not to be believed: it is somebody else's, or somebody
-// else may write it.
-func own(f *os.File, kind uint32) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return fmt.Errorf("look at %s: %w", f.Name(), err)
-	}
-	if st.Mode&unix.S_IFMT != kind || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
-		return fmt.Errorf("%s is not ours alone (owner %d, mode %o)", f.Name(), st.Uid, st.Mode&0o7777)
 	}
 	return nil
 }

@@ -260,7 +260,7 @@ func hostile(each int) *steps.Result {
 	for _, status := range []string{steps.StatusFailed, steps.StatusPassed, steps.StatusSkipped, steps.StatusError, steps.StatusCancelled, "::PWN"} {
 		for range each {
 			s := steps.StepResult{
-				ID: next(), Name: next(), Engine: next(), EngineVersion: next(), EngineDigest: next(), Status: status, Signal: ptr(next()),
+				ID: next(), Name: next(), Engine: next(), EngineVersion: next(), EngineDigest: next(), ImageDigest: attacks[1], Status: status, Signal: ptr(next()),
 				Fault:  &box.Fault{Type: box.FaultType(next()), Message: next()},
 				Events: []box.Event{{Type: box.EgressDenied, Message: next(), Count: 2}, {Type: box.FaultType(next()), Message: next(), Count: 1}},
 				Stdout: steps.Output{Path: next()}, Network: next(), EgressMode: "audit", Workspace: next(), Reason: next(), EngineNote: next(),

@@ -31,9 +31,10 @@ const (
 	Client Kind = "client" // what a package client is asked in
 	Wheel  Kind = "wheel"  // what kern comes in
 	Doctor Kind = "doctor" // what doctor tries things in
+	Image  Kind = "image"  // what an image is unpacked in, in the folder for images
 )
 
-var kinds = []Kind{Kern, Probe, Client, Wheel, Doctor}
+var kinds = []Kind{Kern, Probe, Client, Wheel, Doctor, Image}
 
 // prefix begins all names. It is short: sockets are made in such folders, and the
 // address of one holds 107 bytes.
@@ -145,4 +146,17 @@ func lock(dir string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "lock", Path: dir, Err: err}
 	}
 	return f, nil
+}
+
+// OursAlone says why an open file or folder is not to be believed: it is somebody
+// else's, or somebody else may write it. kind is one of S_IFMT.
+func OursAlone(f *os.File, kind uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("look at %s: %w", f.Name(), err)
+	}
+	if st.Mode&unix.S_IFMT != kind || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s is not ours alone (owner %d, mode %o)", f.Name(), st.Uid, st.Mode&0o7777)
+	}
+	return nil
 }

@@ -63,8 +63,12 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 	for _, arg := range s.Command {
 		p.Command = append(p.Command, string(arg))
 	}
-	if s.rootDir != "" && s.Image != "host" {
+	switch {
+	case s.rootDir != "":
 		p.Root = box.Root{Kind: box.RootDir, Dir: s.rootDir}
+	case !s.origin.None():
+		// Where it is shows when it was fetched. Until then this is no engine's root.
+		p.Root, p.Origin = box.Root{Kind: box.RootDir}, s.origin
 	}
 	p.SHA256 = s.digest()
 	for _, name := range p.PassEnv {

@@ -43,6 +43,7 @@ const (
 	whySocket = "holds sockets that control this machine"
 	whyKern   = "is where kern keeps its own state"
 	whyStore  = "is where what steps write is kept until it is committed"
+	whyCache  = "is where this program keeps what it has fetched"
 	whyCreds  = "holds credentials"
 )
 
@@ -93,6 +94,12 @@ func NewGuard(opt Options) *Guard {
 			g.above = append(g.above, p)
 		}
 	}
+	for _, dir := range cacheDirs(opt) {
+		for _, p := range g.both(dir) {
+			g.below = append(g.below, place{p, whyCache})
+			g.above = append(g.above, p)
+		}
+	}
 	for _, dir := range stateDirs(opt) {
 		for _, p := range g.both(dir) {
 			g.below = append(g.below, place{p, whyStore})
@@ -121,6 +128,19 @@ func kernDirs(opt Options) []string {
 		if x.inHome != "" && filepath.IsAbs(opt.Home) {
 			out = append(out, filepath.Join(opt.Home, x.inHome, "kern"))
 		}
+	}
+	return out
+}
+
+// cacheDirs is where images are that steps run in, and the binary of kern. A step
+// that wrote there would write into the box of the next job.
+func cacheDirs(opt Options) []string {
+	var out []string
+	if base := opt.XDG["XDG_CACHE_HOME"]; filepath.IsAbs(base) {
+		out = append(out, filepath.Join(base, "untrusted-steps"))
+	}
+	if filepath.IsAbs(opt.Home) {
+		out = append(out, filepath.Join(opt.Home, ".cache", "untrusted-steps"))
 	}
 	return out
 }

@@ -23,6 +23,7 @@ func TestGuard(t *testing.T) {
 		{"/x/.azure", ".azure"}, {"/x/.password-store", ".password-store"}, {"/x/.netrc", ".netrc"}, {"/x/.git-credentials", ".git-credentials"},
 		{"/x/.pypirc", ".pypirc"}, {"/x/.npmrc", ".npmrc"}, {"/x/.config/gcloud/y", "gcloud"}, {"/x/.config/gh", "gh"},
 		{"/home/me/.cache/kern", "kern keeps"}, {"/cache/kern/images", "kern keeps"}, {"/cache", "holds /cache/kern"},
+		{"/cache/untrusted-steps", "has fetched"}, {"/cache/untrusted-steps/images/roots", "has fetched"}, {"/home/me/.cache/untrusted-steps/kern", "has fetched"},
 		{"/home/me/.config/kern", "kern keeps"}, {"/home/me/.local/share/kern/v", "kern keeps"}, {"/tmp/kern-1000/x", "kern keeps"},
 		{"/home/me/.local/state/untrusted-steps", "until it is committed"}, {"/home/me/.local/state/untrusted-steps/x/run-1", "until it is committed"},
 		{"/home/me/.local/state", "holds /home/me/.local/state/untrusted-steps"}, {"/state/untrusted-steps/x", "until it is committed"}, {"/state", "holds /state/untrusted-steps"},

@@ -239,7 +239,7 @@ func TestMaskLeavesOurOwnWords(t *testing.T) {
 		// Words of ours, of which a verdict is made.
 		"Status", "Fault.Type", "Events.Type", "Network", "EgressMode", "Egress.Protocol", "Egress.Verdict", "Egress.Reason",
 		"Files.Change", "Files.Type", "Files.Mode", "Files.SHA256", "Workspace", "Violations.Type", "Limits.Enforced", "Limits.By", "Limits.DiskBy", "WorkspaceBy", "Patch.Path",
-		"Signal", "Expected.Fault", "Unobserved", "Stdout.Path", "Tries.Patch.Path", "Tries.Stderr.Path", "Tries.Stdout.Path", "Stderr.Path", "Engine", "EngineVersion", "EngineDigest",
+		"Signal", "Expected.Fault", "Unobserved", "Stdout.Path", "Tries.Patch.Path", "Tries.Stderr.Path", "Tries.Stdout.Path", "Stderr.Path", "Engine", "EngineVersion", "EngineDigest", "ImageDigest",
 		// Of the steps file, whose writer names the secret.
 		"ID", "Name", "Egress.Rule", "EgressUnused", "EgressTooWide.Rule", "EgressPresets.Name", "PassedEnv",
 		// Nothing fills it yet.

@@ -41,7 +41,8 @@ const (
 	envPattern  = `^[A-Za-z_][A-Za-z0-9_]*$`
 	sizePattern = `^[1-9][0-9]*[kmgt]$`
 	capPattern  = `^(CAP_)?[A-Z][A-Z0-9]*(_[A-Z0-9]+)*$`
-	rootPattern = `^(host|rootfs:.+)$`
+	// The grammar of names of images is not in it; Load has that.
+	rootPattern = `^(host|(rootfs|archive):.+|[A-Za-z0-9\[]([A-Za-z0-9._:/@\[\]-]*[A-Za-z0-9_.-])?)$`
 	absPattern  = `^/`
 )
 
@@ -97,6 +98,7 @@ type step struct {
 	Expect          expectation     `json:"expect,omitempty"`
 
 	rootDir   string            // real path, for rootfs:
+	origin    Origin            // of an OCI image
 	mountedAs map[string]string // sources of mounts as written, by target
 	presets   []EgressPreset    // that its rules name
 	at        pos               // of the step
@@ -167,7 +169,7 @@ var stepKeys = []key{
 	{name: "language", built: true, def: "sh", words: languageWords, read: readLanguage,
 		doc: "What reads run: sh (sh -e), bash (bash -eo pipefail), python or node, looked up in the box. Default: sh."},
 	{name: "image", built: true, def: "host", pattern: rootPattern, read: readImage,
-		doc: "Where the box's root file system comes from: host (this machine's own tools, read-only, nothing secret) or rootfs:DIR (a folder; a relative one starts at the folder of the steps file). Default: host."},
+		doc: "Where the box's root file system comes from: host (this machine's own tools, read-only, nothing secret), rootfs:DIR (a folder), archive:FILE (what docker save wrote, or the layout of the OCI as a tar or a folder), or an image of a registry, by tag or by digest, such as python:3.12-slim. A relative path starts at the folder of the steps file. Of an image its variables are used, below env, and nothing else of its configuration. Default: host."},
 	{name: "setup", doc: "Command run once before, with network, in its own box."},
 	{name: "env", built: true, def: map[string]any{}, read: readEnv,
 		doc: "Variables of the step, name to value; a plain number or boolean is taken as it is written. They come after those of the box and may replace them. Default: none. A step's env replaces that of defaults as a whole."},

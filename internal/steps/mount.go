@@ -170,7 +170,7 @@ func hostOwned(target string) bool {
 // hostPlaces refuses to cover what image host is made of. It is asked when the
 // whole step is read: which image it has may stand after its mounts.
 func (c *checker) hostPlaces(s *step) {
-	if s.rootDir != "" && s.Image != "host" || s.bad["image"] {
+	if s.Image != "host" || s.bad["image"] {
 		return
 	}
 	const allowed = "with image: host, not /etc, /usr, /bin, /sbin or /lib* themselves; a path in them that the host has too"

@@ -31,8 +31,14 @@ type PlanStep struct {
 	SHA256   string   `json:"sha256"` // of what it runs, as a policy names it
 	Image    string   `json:"image"`  // as written
 	Root     box.Root `json:"-"`
-	Env      []EnvVar `json:"env"` // in the order of the file
-	PassEnv  []string `json:"passEnv"`
+	Origin   Origin   `json:"-"` // of an OCI image
+	// What is known of that image without asking anybody: its digest, the variables
+	// it sets, and what of its configuration has no effect.
+	ImageDigest string   `json:"imageDigest,omitempty"`
+	ImageEnv    []string `json:"imageEnv,omitempty"`
+	ImageUnused []string `json:"imageUnused,omitempty"`
+	Env         []EnvVar `json:"env"` // in the order of the file
+	PassEnv     []string `json:"passEnv"`
 	// PassEnvUnset are those of PassEnv that the caller did not have when the
 	// plan was made. They stay unset.
 	PassEnvUnset   []string        `json:"passEnvUnset,omitempty"`

@@ -77,7 +77,7 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 		row("", scriptLines(p.Script)...)
 	}
 	row("sha256", p.SHA256)
-	row("image", inert(p.Image)+p.imageDir())
+	row("image", p.image()...)
 	row("workdir", inert(p.Workdir))
 	row("needs", p.needs())
 	row("limits", p.limits())
@@ -122,11 +122,27 @@ func (p *PlanStep) needs() string {
 	return text + inertAll(p.NeedsLeftOut, ", ") + " (left out by --only)"
 }
 
-func (p *PlanStep) imageDir() string {
-	if p.Root.Kind == box.RootDir {
-		return " = " + inert(p.Root.Dir)
+func (p *PlanStep) image() []string {
+	if p.Origin.None() {
+		if p.Root.Kind == box.RootDir {
+			return []string{inert(p.Image) + " = " + inert(p.Root.Dir)}
+		}
+		return []string{inert(p.Image)}
 	}
-	return ""
+	lines := []string{inert(p.Image) + " = " + inert(p.Origin.String())}
+	switch {
+	case p.ImageDigest == "":
+		lines = append(lines, "not in the store yet, so its digest is not known")
+	case p.ImageDigest != p.Origin.Ref.Digest:
+		lines = append(lines, "in the store: "+inert(p.ImageDigest))
+	}
+	if len(p.ImageEnv) > 0 {
+		lines = append(lines, "sets "+inertAll(p.ImageEnv, ", "))
+	}
+	for _, u := range p.ImageUnused {
+		lines = append(lines, "not used: "+inert(u))
+	}
+	return lines
 }
 
 func (p *PlanStep) limits() string {

@@ -27,7 +27,8 @@ type Policy struct {
 	rules     []egress.Rule    // of egressAllow
 	changes   policy.Policy    // allowChanges
 	mounts    []string         // real paths
-	images    []string         // host, or rootfs: and a real path
+	images    []imageRule
+	pinned    bool // images of registries need a digest
 	engines   []string
 	env       []string
 	tolerate  bool // any fault

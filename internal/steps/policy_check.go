@@ -141,16 +141,6 @@ func overMounts(x *excess) {
 	}
 }
 
-func overImage(x *excess) {
-	image := x.s.Image
-	if strings.HasPrefix(image, "rootfs:") {
-		image = "rootfs:" + x.s.rootDir
-	}
-	if !slices.Contains(x.p.images, image) {
-		x.over(x.s.place("image"), "this image is none that the policy allows", image, orNone(inertAll(x.p.images, ", ")))
-	}
-}
-
 func overCaps(x *excess) {
 	if slices.Contains(x.s.CapDrop, "ALL") {
 		return

@@ -49,7 +49,9 @@ func alike(c *checker, k policyKey, v value, p *Policy) {
 
 const (
 	sha256Pattern = `^[0-9a-f]{64}$`
-	imagePattern  = `^(host|rootfs:/.*)$`
+	// relativePattern is what rootfs: and archive: may not be followed by.
+	relativePattern = `^(rootfs|archive):[^/]`
+	imagePattern    = `^(host|(rootfs|archive):/.*|[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]-]*(/\*\*)?)$`
 )
 
 var (
@@ -87,9 +89,12 @@ func policyKeys() []policyKey {
 		{name: "mounts", want: "a list of absolute host paths", read: readCeilingMounts, exceeds: overMounts,
 			says: func(p *Policy) string { return "mounts, read-only, are " + orNone(inertAll(p.mounts, ", ")) },
 			doc:  "Absolute host paths. A step may mount these and what lies below them, read-only; a writable mount is never allowed."},
-		{name: "images", want: "a list of host and rootfs:/DIR", read: readCeilingImages, exceeds: overImage,
-			says: func(p *Policy) string { return "images are " + orNone(inertAll(p.images, ", ")) },
-			doc:  "Where a step's root may come from: host, rootfs:/DIR (an absolute folder)."},
+		{name: "images", want: "a list of " + allowedImageRule, read: readCeilingImages, exceeds: overImage,
+			says: func(p *Policy) string { return "images are " + imageTexts(p.images) },
+			doc:  "Where a step's root may come from: host, rootfs:/DIR and archive:/FILE (absolute paths), and of registries REPOSITORY (any tag and digest of it), REPOSITORY:TAG (that tag, without a digest), REPOSITORY@sha256:... (that digest), or ghcr.io/owner/** (all repositories below)."},
+		{name: "imageDigests", want: "true or false", read: func(c *checker, k policyKey, v value, p *Policy) { p.pinned = c.allowedOrNot(k, v) }, exceeds: overPinned,
+			says: func(p *Policy) string { return "imageDigests is " + strconv.FormatBool(p.pinned) },
+			doc:  "true asks for a digest wherever a step names an image of a registry; false does not."},
 		{name: "capDrop", like: "capDrop", read: alike, exceeds: overCaps,
 			says: func(p *Policy) string { return "capDrop has " + orNone(strings.Join(p.limit.CapDrop, ", ")) },
 			doc:  "Capabilities that every step has to drop. Dropping ALL drops each."},
@@ -246,29 +251,6 @@ func readCeilingMounts(c *checker, k policyKey, v value, p *Policy) {
 		default:
 			p.mounts = append(p.mounts, c.realPath(path))
 			return path, true
-		}
-		return "", false
-	})
-}
-
-func readCeilingImages(c *checker, k policyKey, v value, p *Policy) {
-	c.items(k, v, func(item value) (string, bool) {
-		image, ok := c.text("an item of images", "host or rootfs:/DIR", item)
-		dir, isDir := strings.CutPrefix(image, "rootfs:")
-		switch {
-		case !ok:
-		case image == "host":
-			p.images = append(p.images, image)
-			return image, true
-		case isDir && filepath.IsAbs(dir) && badPath(dir) == "":
-			p.images = append(p.images, "rootfs:"+c.realPath(dir))
-			return image, true
-		case isDir:
-			c.wrong(item, "the folder of a rootfs: in a policy is not absolute", "host or rootfs:/DIR")
-		case strings.HasPrefix(image, "archive:") || imageShape().MatchString(image):
-			c.wrong(item, "images of a registry or an archive are not built yet", "host or rootfs:/DIR")
-		default:
-			c.wrong(item, "not an image", "host or rootfs:/DIR")
 		}
 		return "", false
 	})

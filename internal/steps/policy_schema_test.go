@@ -18,7 +18,8 @@ func policyFileSchema(t *testing.T) []byte {
 	}
 	own := map[string]*generate.Schema{
 		"mounts":       list(&generate.Schema{Type: "string", Pattern: absPattern}),
-		"images":       list(&generate.Schema{Type: "string", Pattern: imagePattern}),
+		"images":       list(&generate.Schema{Type: "string", Pattern: imagePattern, Not: &generate.Schema{Pattern: relativePattern}}),
+		"imageDigests": ofType("boolean"),
 		"env":          list(&generate.Schema{Type: "string", Pattern: envPattern}),
 		"engine":       oneOf(&generate.Schema{Type: "string", Enum: anys(engineWords)}, engineList()),
 		"tolerate":     oneOf(ofType("boolean"), list(&generate.Schema{Enum: anys(faultWords())})),
@@ -130,7 +131,9 @@ func TestPolicySchemaRefuses(t *testing.T) {
 		"mounts as a step has them":             "mounts: {/a: /b}",
 		"a relative mount source":               "mounts: [a]",
 		"a relative root folder":                "images: ['rootfs:a']",
-		"an image of a registry":                "images: ['alpine:3']",
+		"a relative archive":                    "images: ['archive:a.tar']",
+		"an image that is none":                 "images: ['al pine:3']",
+		"digests as a list":                     "imageDigests: [python]",
 		"an engine that does not exist":         "engine: docker",
 		"no engine at all":                      "engine: []",
 		"auto, which is no engine":              "engine: auto",

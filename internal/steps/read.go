@@ -21,8 +21,6 @@ var (
 	// 1_000), and readers do not agree on what those are.
 	wholeShape   = lazy.Regexp(`^-?(0|[1-9][0-9]*)$`)
 	decimalShape = lazy.Regexp(`^-?((0|[1-9][0-9]*)(\.[0-9]+)?|\.[0-9]+)$`)
-	// imageShape is what an image reference of a registry looks like.
-	imageShape = lazy.Regexp(`^[a-z0-9][A-Za-z0-9._:/@-]*$`)
 )
 
 // allowed is what an error says may stand at a key.
@@ -41,7 +39,7 @@ func (k key) allowed() string {
 	case "command":
 		return "a list: the program and its arguments"
 	case "image":
-		return "host or rootfs:DIR"
+		return allowedImage
 	case "env":
 		return "a map of names to texts"
 	case "passEnv":
@@ -258,48 +256,6 @@ func readCommand(c *checker, k key, v value, s *step) {
 
 func readLanguage(c *checker, k key, v value, s *step) {
 	s.Language, _ = c.word(k.name, k.words, v)
-}
-
-func readImage(c *checker, k key, v value, s *step) {
-	image, ok := c.text(k.name, k.allowed(), v)
-	s.Image = image
-	dir, isDir := strings.CutPrefix(image, "rootfs:")
-	switch {
-	case !ok || image == "host":
-	case isDir && dir == "":
-		c.wrong(v, "rootfs: names no folder", k.allowed())
-	case isDir:
-		c.rootfs(v, dir, s)
-	case strings.HasPrefix(image, "archive:"):
-		c.wrong(v, "image archive:FILE is not built yet", k.allowed())
-	case imageShape().MatchString(image):
-		c.wrong(v, "an image of a registry is not built yet", k.allowed())
-	default:
-		c.wrong(v, "not an image", k.allowed())
-	}
-}
-
-// rootfs notes the real folder of a root file system. One that is not there is
-// the step's own failure when it runs, not a wrong file.
-func (c *checker) rootfs(v value, dir string, s *step) {
-	if why := badPath(dir); why != "" {
-		c.wrong(v, "the folder of rootfs: "+why, "a folder")
-		return
-	}
-	if !filepath.IsAbs(dir) {
-		from, err := c.dir()
-		if err != nil {
-			c.wrong(v, "the folder of rootfs: cannot be made absolute: "+err.Error(), "an absolute folder")
-			return
-		}
-		dir = filepath.Join(from, dir)
-	}
-	real, why := c.guard.Source(dir)
-	if why != "" {
-		c.wrong(v, "this folder cannot be a root file system: "+why, "a folder with nothing else of this machine in it")
-		return
-	}
-	s.rootDir = real
 }
 
 // dir is where relative paths of the file start.

@@ -127,6 +127,7 @@ type StepResult struct {
 	Engine        string      `json:"engine"`
 	EngineVersion string      `json:"engineVersion"`
 	EngineDigest  string      `json:"engineDigest,omitempty"`
+	ImageDigest   string      `json:"imageDigest,omitempty"` // of an OCI image, as it was resolved
 	Status        string      `json:"status" jsonschema:"enum=passed,enum=failed,enum=skipped,enum=cancelled,enum=error"`
 	ExitCode      *int        `json:"exitCode"`
 	Signal        *string     `json:"signal"`

@@ -37,6 +37,7 @@ func (r *Runner) tries(ctx context.Context, s PlanStep, sr *StepResult, begun ti
 		}
 		before = append(before, *sr)
 		*sr = *r.begin(s, begun)
+		r.askAgain(ctx, s, sr)
 	}
 	sum(sr, before)
 }

@@ -48,6 +48,10 @@ type Runner struct {
 	CABundle string
 	// ImageCABundle is what other images trust besides their own; usually "".
 	ImageCABundle string
+	// Images gives OCI images; nil where no step has one.
+	Images Images
+	got    map[string]gotten // by origin
+	gotMu  sync.Mutex
 	// NewProxy makes the proxy of one step; tests give it a network of their own.
 	NewProxy func(egress.Policy, *egress.Ledger) *egress.Proxy
 	// EgressLog takes a line of JSON for every request of every step.
@@ -252,6 +256,7 @@ func (h *indexHeap) Pop() any {
 // begin is the result of a step that has not run.
 func (r *Runner) begin(s PlanStep, begun time.Time) *StepResult {
 	sr := newStepResult(s, r.Engine.Info())
+	sr.ImageDigest = r.digest(s)
 	if r.Limits != nil {
 		sr.Unobserved = append(sr.Unobserved, r.Limits.Unseen()...)
 	}
@@ -271,7 +276,11 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool
 		noVerdict(sr, fmt.Errorf("give the step a workspace of its own: %w", err))
 		return false
 	}
-	if why := r.recheck(s); why != "" {
+	why := r.recheck(s)
+	if why == "" {
+		why = r.Unbuildable(s)
+	}
+	if why != "" {
 		v.drop()
 		judge(sr, s, box.Evidence{StartupFailure: why})
 		return more && ctx.Err() == nil && again(sr)
@@ -354,7 +363,7 @@ func (r *Runner) recheck(s PlanStep) (why string) {
 			return "mounts: " + m.Source + " " + why
 		}
 	}
-	if s.Root.Kind == box.RootDir {
+	if s.Root.Kind == box.RootDir && s.Origin.None() {
 		if why := r.same(s.Root.Dir); why != "" {
 			return "image: rootfs: " + why
 		}
@@ -444,7 +453,7 @@ func (r *Runner) Spec(s PlanStep) (box.Spec, error) {
 // spec also gives the names of the variables that were there to be passed.
 func (r *Runner) spec(s PlanStep, w *way) (b box.Spec, passed []string) {
 	b = box.Spec{
-		ID: s.ID, Argv: s.Command, Workdir: s.Workdir, Root: s.Root, Workspace: r.Workspace,
+		ID: s.ID, Argv: s.Command, Workdir: s.Workdir, Workspace: r.Workspace,
 		Mounts: s.Mounts, Tmpfs: s.Tmpfs, ShmBytes: s.ShmBytes,
 		CapDrop: s.CapDrop, Profile: s.Profile,
 		MemoryBytes: s.MemoryMb << 20, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits,
@@ -457,6 +466,7 @@ func (r *Runner) spec(s PlanStep, w *way) (b box.Spec, passed []string) {
 	if s.Root.Kind == box.RootDir {
 		env.CABundle = r.ImageCABundle
 	}
+	b.Root = r.rooted(s, &env)
 	switch {
 	case s.Network:
 		b.Network = box.NetworkHost

@@ -347,7 +347,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"a command in one text":                "steps: [{command: ls -l}]",
 		"an empty command":                     "steps: [{command: []}]",
 		"a language that does not exist":       "steps: [{run: x, language: perl}]",
-		"an image of a registry":               "steps: [{run: x, image: 'alpine:3'}]",
+		"an image with a blank":                "steps: [{run: x, image: 'al pine:3'}]",
 		"a variable with a dash":               "steps: [{run: x, env: {a-b: c}}]",
 		"a variable that is a list":            "steps: [{run: x, env: {a: [b]}}]",
 		"memory below the smallest":            "steps: [{run: x, memoryMb: 1}]",

@@ -159,6 +159,7 @@ func (p *Plan) Sum() (string, error) {
 	fmt.Fprintln(h, "untrusted-steps plan 1")
 	for _, s := range p.Steps {
 		s.PassEnvUnset, s.EgressPresets, s.Root.Dir = nil, nil, ""
+		s.ImageDigest, s.ImageEnv, s.ImageUnused = "", nil, nil
 		mounts := make([]box.Mount, 0, len(s.Mounts))
 		for _, m := range s.Mounts {
 			if as, ok := s.MountedAs[m.Target]; ok {
