@@ -36,6 +36,11 @@ func (o *proposal) advice() string {
 
 func lacksGlob(it item) bool { return it.fate == refused || it.fate == guarded }
 
+// deepest is how far down a folder is looked for that a glob could mean. A step can
+// nest a thousand folders in a second, and to look at all of each path is work that
+// grows with the square of that. Below it the path itself is the glob.
+const deepest = 64
+
 // folder is a glob for a folder and all in it.
 func folder(names []string) string { return escape(strings.Join(names, "/")) + "/**" }
 
@@ -48,7 +53,7 @@ func (o *proposal) globs() []string {
 		if !lacksGlob(it) {
 			continue
 		}
-		for i := range it.names[:max(0, len(it.names)-1)] {
+		for i := range it.names[:min(max(0, len(it.names)-1), deepest)] {
 			below[strings.Join(it.names[:i+1], "/")]++
 		}
 		if it.Type == "dir" {
@@ -90,7 +95,7 @@ func (o *proposal) glob(it item, below map[string]int, dirs map[string]bool) str
 		return it.raw
 	}
 	// No wildcard stands for the name that must be named.
-	for i := max(1, it.pinned+1); i <= n; i++ {
+	for i := max(1, it.pinned+1); i <= min(n, deepest); i++ {
 		at := strings.Join(it.names[:i], "/")
 		// A glob for the folder alone, which most likely was to mean all in it.
 		if i < n && slices.Contains(o.policy.globs, escape(at)) {
