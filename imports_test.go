@@ -22,13 +22,14 @@ const module = "github.com/untrusted-steps/untrusted-steps"
 // report <- cmd/action. Around it stand leaves that know nothing of the others.
 var mayImport = map[string]string{
 	// Leaves: each knows one thing about the kernel, the network or a runner.
+	"internal/container": "",
 	"internal/disk":      "",
 	"internal/egress":    "",
 	"internal/gha":       "",
 	"internal/idmap":     "",
 	"internal/image":     "scratch",
 	"internal/lazy":      "",
-	"internal/limits":    "",
+	"internal/limits":    "container",
 	"internal/overlay":   "",
 	"internal/rootfs":    "",
 	"internal/scratch":   "",
@@ -53,7 +54,7 @@ var mayImport = map[string]string{
 	"internal/kern":   "box boxinit idmap overlay rootfs scratch seccomp",
 	"internal/native": "box boxinit idmap overlay rootfs seccomp",
 	// What this host can enforce, and the program that runs in its probe boxes.
-	"internal/host":        "box boxinit egress gha host/inside idmap limits overlay scratch seccomp",
+	"internal/host":        "box boxinit container egress gha host/inside idmap limits overlay scratch seccomp",
 	"internal/host/inside": "",
 	// The flow of a run knows no engine.
 	"internal/steps": "box disk egress gha image limits workspace workspace/clone workspace/commit workspace/delta " +
@@ -63,8 +64,9 @@ var mayImport = map[string]string{
 	"internal/report/span": "steps",
 	// What a pull request is told of a run.
 	"internal/gha/checks": "gha report steps",
-	"cmd/action":          "box boxinit egress gha gha/checks host host/inside idmap image kern limits native registry report rootfs scratch shard steps workspace workspace/archive workspace/scrub",
+	"cmd/action":          "box boxinit egress gha gha/checks host host/inside idmap image kern limits native registry report rootfs scratch seccomp shard steps workspace workspace/archive workspace/scrub",
 	"internal/shard":      "box gha steps",
+	"test/container":      "",
 	"test/egress":         "",
 	"test/vm":             "",
 	"test/workspace":      "",
@@ -110,7 +112,7 @@ var rules = []rule{
 	{"github.com/sethvargo/go-githubactions", "internal/gha", "", "one writer of commands to the runner"},
 	{"github.com/google/go-github", "internal/gha/checks", "", "one place talks to the API of GitHub, and holds a token for it"},
 	{"github.com/moby/profiles/seccomp", "internal/seccomp", "", "the profile is data for one compiler"},
-	{"github.com/opencontainers/runtime-spec", "internal/seccomp", "", "the form of that profile"},
+	{"github.com/opencontainers/runtime-spec", "internal/seccomp", "test/container", "the form of that profile; tests start containers by it"},
 	{"github.com/elastic/go-seccomp-bpf", "internal/seccomp", "", "filters are made at one place"},
 	{"golang.org/x/net/bpf", "internal/seccomp", "", "filters are made at one place"},
 	{"golang.org/x/net", "internal/egress", "", "names of hosts are judged at one place"},

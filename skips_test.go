@@ -24,6 +24,7 @@ const skipper = "internal/boxtest/need/need.go"
 // notInCI are the needs that CI does not serve, and why.
 var notInCI = map[string]string{
 	"normal user": "CI is root, and starts the tests of normal users itself",
+	"docker":      "a daemon of root's and 250 MB of packages, for words that the tests with runc have shown to be needed; it runs where dockerd is",
 	"ipv6":        "many container networks have none",
 	"cargo":       "a compiler's download for one test of a setting; it runs where cargo is",
 	"mvn":         "the same",

@@ -219,7 +219,7 @@ func (r *run) fixesFor(ctx context.Context, err error) []string {
 	if !native.Restricted(err) {
 		return nil
 	}
-	return host.NamespaceFixes(ctx, host.Here(r.app.getenv))
+	return host.Fixes(ctx, host.Here(r.app.getenv), keptIn(r.app.getenv, r.opt.workspace))
 }
 
 // view is image host for one box. The host is read once for each network.

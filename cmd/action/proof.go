@@ -72,7 +72,9 @@ func (r *run) proveNow(ctx context.Context, e box.Engine, mgr *limits.Manager) (
 		return nil, err
 	}
 	began := time.Now()
-	list, err := host.Prove(ctx, host.ProofOptions{Engine: e, Limits: mgr, Program: program})
+	list, err := host.Prove(ctx, host.ProofOptions{
+		Engine: e, Limits: mgr, Program: program, Places: keptIn(r.app.getenv, r.opt.workspace),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -424,7 +424,7 @@ func (r *run) limits() (*limits.Manager, *steps.Refusal) {
 		return nil, &steps.Refusal{Cause: fmt.Sprintf("no random bytes: %v", err)}
 	}
 	mgr, err := limits.Open(limits.Config{
-		RunID: hex.EncodeToString(id), XDGRuntimeDir: r.app.getenv("XDG_RUNTIME_DIR"),
+		RunID: hex.EncodeToString(id), XDGRuntimeDir: r.app.getenv("XDG_RUNTIME_DIR"), Pod: r.app.getenv("KUBERNETES_PORT") != "",
 		Command: "untrusted-steps run " + r.fileName(),
 	})
 	if err == nil {

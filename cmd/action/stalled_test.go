@@ -164,7 +164,7 @@ func TestAnswerNobodyGot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"schema"}, {"schema", "report"}, {"check", file}, {"plan", file}, {"plan", "--json", file}, {"version"}, {"help"},
+		{"schema"}, {"schema", "report"}, {"seccomp"}, {"check", file}, {"plan", file}, {"plan", "--json", file}, {"version"}, {"help"},
 	} {
 		cmd := exec.Command("/proc/self/exe", args...)
 		cmd.Args[0] = toolName

@@ -124,6 +124,7 @@ func verbs() []*verb {
 				{"RUNNER_ENVIRONMENT, RUNNER_TEMP, RUNNER_WORKSPACE", "the kind of the runner, and its folders, which no step is shown"},
 				{"GITHUB_EVENT_PATH, GITHUB_REPOSITORY, GITHUB_SHA, GITHUB_JOB, GITHUB_WORKFLOW, GITHUB_WORKFLOW_REF, GITHUB_RUN_ID, GITHUB_API_URL, GITHUB_SERVER_URL",
 					"where a check run, comment or commit status goes, with the inputs for these"},
+				{"KUBERNETES_PORT", "the sign of a pod, which is told what helps in a pod"},
 				{"UNTRUSTED_STEPS_*, INPUT_*", "the inputs of the action, without a verb only"},
 			},
 			examples: []example{
@@ -203,6 +204,15 @@ func verbs() []*verb {
 			about:    []string{"steps, which is also taken without a word, is the schema of the steps file, with what each key means and its default. Editors complete and check by it."},
 			exits:    []exit{okExit, usageExit, unwrittenExit},
 			examples: []example{{"untrusted-steps schema >../steps.schema.json", "for an editor"}, {"untrusted-steps schema policy", "what a policy may say"}},
+		},
+		{
+			name: "seccomp", does: "print the filter for a container that runs steps", run: (*app).seccomp,
+			about: []string{
+				"Boxes are made with system calls that Docker's own filter keeps from a container. This one is that filter with these calls let through " +
+					"and nothing else, for amd64 and arm64, in the form that Docker, Podman, containerd and CRI-O read.",
+			},
+			exits:    []exit{okExit, usageExit, unwrittenExit},
+			examples: []example{{"untrusted-steps seccomp >../seccomp.json", "for docker run --security-opt seccomp=FILE; docs/container.md has the rest"}},
 		},
 		{
 			name: "snapshot", does: "pack the workspace, without what is secret in it", run: (*app).snapshot, also: []string{"pack", "save", "archive"},

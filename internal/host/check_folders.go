@@ -98,7 +98,7 @@ func idMappedMounts(ctx context.Context, x *examination) Finding {
 	}
 	if op := a.first(); op != nil && op.Errno == syscall.EPERM {
 		f.Found += ": this root may not mount"
-		f.Fix = append(x.place.outside(), "# or run as a normal user, who needs no mapping")
+		f.Fix = append(x.outside(), "# or run as a normal user, who needs no mapping")
 	}
 	return f
 }

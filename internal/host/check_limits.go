@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/container"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 )
 
@@ -32,13 +33,9 @@ func controlGroups(ctx context.Context, x *examination) Finding {
 	}
 	switch x.place {
 	case Slim:
-		f.Fix = x.place.outside()
+		f.Fix = x.outside()
 	case ARCPod, ARCJobPod, Kubernetes:
-		f.Fix = []string{
-			"# no field of a pod lets it divide its control group; the container has to be privileged, which gives the node away:",
-			"securityContext: {privileged: true, runAsUser: 0}",
-			"# better take a runner that is a virtual machine",
-		}
+		f.Fix = container.PodGroups()
 	case WSL:
 		f.Fix = append([]string{
 			"# WSL 2 gives its control groups to version 1 and starts no systemd unless told; in /etc/wsl.conf:",

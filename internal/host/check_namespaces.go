@@ -86,7 +86,7 @@ func (x *examination) noNamespace(made Answer) Finding {
 		f.Fix = append([]string{fixUnprivileged}, keep(setting(fixUnprivileged))...)
 	case errors.Is(err, syscall.EPERM) && x.filtered():
 		f.Found = "a system call filter around this process refuses to make user namespaces, as containers have one"
-		f.Fix = x.place.outside()
+		f.Fix = x.outside()
 	case x.appArmorRefuses(made):
 		f.Found = "AppArmor refuses to make a user namespace" + label(made.Label)
 		f.Fix = x.appArmorFixes(x.line(appArmorSetting) == "1")
@@ -113,11 +113,11 @@ func (x *examination) powerless(inside Answer) Finding {
 		f.Fix = x.appArmorFixes(x.bySetting(inside))
 	case denied && op != nil && op.What == opProc:
 		f.Found = "a user namespace is made, and no proc file system can be mounted in it: parts of /proc are covered here, as containers do it"
-		f.Fix = x.place.outside()
+		f.Fix = x.outside()
 		f.Verify = "unshare --user --map-root-user --mount --pid --fork mount -t proc none /proc"
 	case denied && (x.place.contained() || x.filtered()):
 		f.Found = fmt.Sprintf("a user namespace is made, and nothing may be mounted in it (%s)%s", inside.why(), label(inside.Label))
-		f.Fix = x.place.outside()
+		f.Fix = x.outside()
 	default:
 		f.Found = "a user namespace is made, and building a box in it fails: " + inside.why() + label(inside.Label)
 		f.Fix = allNamespaceFixes(x)
@@ -183,12 +183,12 @@ func (x *examination) filtered() bool { return x.field(selfStatus, "Seccomp") ==
 // allNamespaceFixes are the commands against all that is known to be behind it.
 func allNamespaceFixes(x *examination) []string {
 	if x.place.contained() {
-		return x.place.outside()
+		return x.outside()
 	}
 	return append([]string{
 		fixAppArmor + "   # where AppArmor restricts user namespaces (Ubuntu 24.04)",
 		fixMaxNamespaces + "                   # where they are turned off",
-	}, x.place.outside()...)
+	}, x.outside()...)
 }
 
 // ownIDMap maps ids from inside, as the kern binary does. What native does, which
@@ -222,7 +222,7 @@ func seccompListener(ctx context.Context, x *examination) Finding {
 		f.Found = "a filter around this process has a listener of its own already, and the kernel allows one"
 		f.Fix = []string{"# run outside of the program that supervises this one by seccomp notifications"}
 		if x.place.contained() {
-			f.Fix = x.place.outside()
+			f.Fix = x.outside()
 		}
 	}
 	return f

@@ -2,6 +2,8 @@ package host
 
 import (
 	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/container"
 )
 
 // Place is the kind of machine this is. It decides nothing but words: what is
@@ -53,7 +55,13 @@ func placeOf(m Machine, workspace string) Place {
 }
 
 func inContainer(m Machine) bool {
-	return m.Exists("/.dockerenv") || m.Exists("/run/.containerenv")
+	if m.Exists("/.dockerenv") || m.Exists("/run/.containerenv") {
+		return true
+	}
+	// containerd leaves no mark. But at the top of all control groups there is no
+	// such file; here it is, so that this is the top of a namespace of them.
+	own, err := m.Read("/proc/self/cgroup")
+	return err == nil && strings.HasSuffix(own, "0::/\n") && m.Exists("/sys/fs/cgroup/cgroup.type")
 }
 
 func isWSL(m Machine) bool {
@@ -72,33 +80,24 @@ func (p Place) contained() bool {
 
 // outside is what whoever starts this container can do, so that boxes can be
 // built in it. Nobody in it can.
-func (p Place) outside() []string {
-	switch p {
+func (x *examination) outside() []string {
+	who := container.Who{Root: x.m.Root}
+	switch x.place {
 	case Slim:
 		return []string{
 			"# ubuntu-slim lets nobody build boxes; in the workflow take a virtual machine:",
 			"runs-on: ubuntu-24.04",
 		}
 	case Job:
-		return []string{
-			"# in the workflow take the key container: out of this job, whose boxes need no image; or give it what boxes are made of:",
-			"options: --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined",
-		}
-	case ARCPod, ARCJobPod, Kubernetes:
-		where := "# in the pod's spec, for the container that this runs in (Kubernetes 1.33 and newer):"
-		switch p {
-		case ARCPod:
-			where = "# in the values of the scale set, under template.spec, for the container runner (Kubernetes 1.33 and newer):"
-		case ARCJobPod:
-			where = "# in the file that ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE of the runner names, for the container $job (Kubernetes 1.33 and newer):"
-		}
-		return []string{
-			where,
-			"hostUsers: false   # of the pod's spec",
-			"securityContext: {procMount: Unmasked, seccompProfile: {type: Unconfined}, appArmorProfile: {type: Unconfined}}",
-		}
+		return container.JobOptions(who)
+	case ARCPod:
+		return container.PodFix("# in the values of the scale set, under template.spec, for the container runner (Kubernetes 1.33 and newer):")
+	case ARCJobPod:
+		return container.PodFix("# in the file that ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE of the runner names, for the container $job (Kubernetes 1.33 and newer):")
+	case Kubernetes:
+		return container.PodFix("# in the pod's spec, for the container that this runs in (Kubernetes 1.33 and newer):")
+	case Container:
+		return container.Fix(who, "untrusted-steps run FILE")
 	}
-	return []string{
-		"# in a container: start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined",
-	}
+	return []string{container.Hint(who)}
 }

@@ -151,12 +151,14 @@ func tryEngine(ctx context.Context, e Engine) (EngineResult, Finding) {
 	return res, f
 }
 
-// NamespaceFixes is what to type where no box could be built because of what
-// namespaces allow: what the check of that name says.
-func NamespaceFixes(ctx context.Context, m Machine) []string {
-	x := newExamination(m, Options{})
-	if f := userNamespaces(ctx, x); f.Status != OK {
-		return f.Fix
+// Fixes is what to type where no box could be built because of what namespaces
+// and mounts allow: what the checks of these say. Places are as in Options.
+func Fixes(ctx context.Context, m Machine, places []string) []string {
+	x := newExamination(m, Options{Places: places})
+	for _, look := range []func(context.Context, *examination) Finding{userNamespaces, idMappedMounts} {
+		if f := look(ctx, x); f.Status != OK && len(f.Fix) > 0 {
+			return f.Fix
+		}
 	}
 	// It works here and now, so the cause is nothing that was looked at.
 	return append([]string{"# untrusted-steps doctor says more; what usually is behind this:"}, allNamespaceFixes(x)...)

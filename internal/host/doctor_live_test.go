@@ -198,7 +198,7 @@ func TestSpoiltHosts(t *testing.T) {
 		{"the same, and ids that cannot be mapped", "overlay", 0, "id-mapped-mounts", Fail, "cannot be shown under another id", "run as a normal user"},
 		{"a covered /proc", "covered proc", unix.CLONE_NEWPID, "user-namespaces", Fail, "parts of /proc are covered", "systempaths=unconfined"},
 		{"no programs in memory", "memory", unix.CLONE_NEWPID, "memory-programs", Fail, "vm.memfd_noexec is 2", "sudo sysctl -w vm.memfd_noexec=1"},
-		{"a container's filter", "filter", 0, "user-namespaces", Fail, "filter around this process", "seccomp=unconfined"},
+		{"a container's filter", "filter", 0, "user-namespaces", Fail, "filter around this process", "seccomp=seccomp.json"},
 		{"somebody else's listener", "supervised", 0, "seccomp", Fail, "a listener of its own", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -164,7 +164,7 @@ var kinds = []struct {
 		h.paths = []string{"/.dockerenv"}
 		return h
 	}(), want: map[string][2]string{
-		"user-namespaces": {"filter around this process", "options: --security-opt seccomp=unconfined"},
+		"user-namespaces": {"filter around this process", "options: --cap-add SYS_ADMIN --security-opt seccomp=unconfined"},
 		"control-groups":  {"read-only", "--privileged"},
 		"docker-socket":   {"/var/run/docker.sock", "every job container gets the socket"},
 		"own-id-map":      {"", ""}, "overlay": {"", ""}, "engine-native": {"", ""},
@@ -226,7 +226,7 @@ var kinds = []struct {
 		return h
 	}(), want: map[string][2]string{
 		"user-namespaces": {"filter around this process", "under template.spec, for the container runner"},
-		"control-groups":  {"read-only", "privileged"},
+		"control-groups":  {"read-only", "runtimeClassName: cgroup-writable"},
 		"docker-socket":   {"/var/run/docker.sock", "start this container without"},
 		"own-id-map":      {"", ""}, "overlay": {"", ""}, "engine-native": {"", ""},
 	}, fail: []string{"user-namespaces", "control-groups", "engine-native"}, no: "docker run"},
@@ -234,7 +234,7 @@ var kinds = []struct {
 		"RUNNER_ENVIRONMENT": "self-hosted", "KUBERNETES_PORT": "tcp://10.0.0.1:443", "XDG_RUNTIME_DIR": "",
 	}), want: map[string][2]string{
 		"user-namespaces": {"filter around this process", "ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE"},
-		"control-groups":  {"read-only", "privileged"},
+		"control-groups":  {"read-only", "runtimeClassName: cgroup-writable"},
 		"own-id-map":      {"", ""}, "overlay": {"", ""}, "engine-native": {"", ""},
 	}, fail: []string{"user-namespaces", "control-groups", "engine-native"}, no: "docker run"},
 	{name: "cgroup v1, a normal user", host: func() fake {
@@ -493,20 +493,60 @@ func TestReadyIsWhatRan(t *testing.T) {
 	}
 }
 
-// TestNamespaceFixes: a run that is refused says what doctor says.
-func TestNamespaceFixes(t *testing.T) {
+// TestFixes: a run that is refused says what doctor says.
+func TestFixes(t *testing.T) {
 	for _, k := range kinds {
 		for _, f := range k.host.examine(k.ws).Findings {
 			if f.Check != "user-namespaces" || f.Status == OK || k.ws != "" {
 				continue
 			}
-			if diff := cmp.Diff(f.Fix, NamespaceFixes(context.Background(), k.host.machine())); diff != "" {
+			if diff := cmp.Diff(f.Fix, Fixes(context.Background(), k.host.machine(), nil)); diff != "" {
 				t.Errorf("%s: %s", k.name, diff)
 			}
 		}
 	}
-	if got := NamespaceFixes(context.Background(), hosted("6.8.0").machine()); len(got) < 3 || !strings.HasPrefix(got[0], "#") {
+	if got := Fixes(context.Background(), hosted("6.8.0").machine(), nil); len(got) < 3 || !strings.HasPrefix(got[0], "#") {
 		t.Errorf("where everything works it says %q", got)
+	}
+}
+
+// TestFixesForMounts: root of a container may make namespaces and no mount, or maps
+// no ids in the container's own layers. Either is said, with what helps.
+func TestFixesForMounts(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		errno syscall.Errno
+		want  string
+	}{
+		{"it may not mount", syscall.EPERM, "docker run --cap-add SYS_ADMIN "},
+		{"its layers map no ids", syscall.EINVAL, "docker run -v /work"},
+	} {
+		h := hosted("6.8.0-generic")
+		h.uid, h.paths, h.sockets, h.manager = 0, []string{"/.dockerenv"}, nil, ""
+		h.env = map[string]string{"HOME": "/root"}
+		h.tries = map[string]Answer{tryIDMap: {Done: []Op{{What: "map the ids of a mount", Errno: c.errno}}}}
+		got := Fixes(context.Background(), h.machine(), []string{"/work"})
+		if !slices.ContainsFunc(got, func(l string) bool { return strings.HasPrefix(l, c.want) }) {
+			t.Errorf("%s: it says %q, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestContainerWithoutMark: containerd leaves none, but a control group namespace.
+func TestContainerWithoutMark(t *testing.T) {
+	h := hosted("6.8.0-generic")
+	h.env, h.paths = map[string]string{}, nil
+	h.files["/proc/self/cgroup"] = "0::/\n"
+	if p := placeOf(h.machine(), ""); p != Plain {
+		t.Errorf("the top of all control groups is %s", p)
+	}
+	h.paths = []string{"/sys/fs/cgroup/cgroup.type"}
+	if p := placeOf(h.machine(), ""); p != Container {
+		t.Errorf("the top of a namespace of them is %s", p)
+	}
+	h.files["/proc/self/cgroup"] = "0::/system.slice/x.service\n"
+	if p := placeOf(h.machine(), ""); p != Plain {
+		t.Errorf("a service is %s", p)
 	}
 }
 

@@ -16,9 +16,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
+	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
@@ -64,6 +67,10 @@ type ProofOptions struct {
 	Program string
 	// TempDir takes what the boxes must not see; os.TempDir() if empty.
 	TempDir string
+	// Places are other folders that may hold a probe box's workspace, the best
+	// first: root of a container cannot show a box what lies in the container's own
+	// layers, where its folder for temporary files is.
+	Places []string
 	// alter changes a box before it is built; for tests, which take a control away.
 	alter func(*box.Spec)
 	// widen changes the way out of the box that looks; for tests too.
@@ -98,6 +105,9 @@ func Prove(ctx context.Context, o ProofOptions) ([]Proof, error) {
 		return nil, err
 	}
 	defer w.close()
+	if err := o.settle(w); err != nil {
+		return nil, err
+	}
 
 	var looked, grown result
 	var wg sync.WaitGroup
@@ -136,6 +146,7 @@ type outside struct {
 	word     string // what the box says when it calls; nobody else knows it
 	readers  sync.WaitGroup
 	dir      string
+	kept     *scratch.Folder // has the workspace, and maybe this program, where own will not do
 	file     string
 	canary   net.Listener // behind the proxy
 	token    string       // what it answers with
@@ -164,9 +175,6 @@ func newOutside(temp string) (w *outside, err error) {
 	if err = os.WriteFile(w.file, []byte(w.token), 0o644); err != nil {
 		return w, err
 	}
-	if err = os.Mkdir(w.workspace(), 0o755); err != nil {
-		return w, err
-	}
 	if w.canary, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return w, fmt.Errorf("listen for the canary: %w", err)
 	}
@@ -185,7 +193,66 @@ func newOutside(temp string) (w *outside, err error) {
 	return w, nil
 }
 
-func (w *outside) workspace() string { return filepath.Join(w.dir, "workspace") }
+func (w *outside) workspace() string {
+	if w.kept != nil {
+		return filepath.Join(w.kept.Path, "workspace")
+	}
+	return filepath.Join(w.dir, "workspace")
+}
+
+// settle makes the workspace of the probe boxes where it can be shown to them.
+func (o *ProofOptions) settle(w *outside) error {
+	if idmap.Needed() && !mappable(w.dir) {
+		for _, place := range o.Places {
+			f, err := scratch.Make(place, scratch.Probe)
+			if err != nil {
+				continue
+			}
+			if mappable(f.Path) {
+				w.kept = f
+				break
+			}
+			_ = f.Remove()
+		}
+	}
+	if err := os.Mkdir(w.workspace(), 0o755); err != nil {
+		return fmt.Errorf("make a workspace for the probe boxes: %w", err)
+	}
+	if !idmap.Needed() || mappable(o.Program) {
+		return nil
+	}
+	// A program in an image lies in those layers too.
+	program := filepath.Join(filepath.Dir(w.workspace()), "program")
+	if err := copyProgram(o.Program, program); err != nil {
+		return fmt.Errorf("copy this program for the probe boxes: %w", err)
+	}
+	o.Program = program
+	return nil
+}
+
+// mappable says whether what is at path can be shown under another id.
+func mappable(path string) bool {
+	fd, err := mappedTree(path)
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	return true
+}
+
+func copyProgram(from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
 
 // quiet waits until all who called are counted: connections are accepted in the
 // order in which they were made, so a last one of ours comes after every other.
@@ -204,8 +271,10 @@ func (w *outside) close() {
 	}
 	w.workers.Wait()
 	w.readers.Wait()
-	if w.own != nil {
-		_ = w.own.Remove()
+	for _, f := range []*scratch.Folder{w.own, w.kept} {
+		if f != nil {
+			_ = f.Remove()
+		}
 	}
 }
 

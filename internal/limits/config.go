@@ -22,6 +22,9 @@ type Config struct {
 	Command string
 	// XDGRuntimeDir is the caller's variable of that name.
 	XDGRuntimeDir string
+	// Pod: the caller knows that this is a pod of Kubernetes, which may have no
+	// mark of one. It only chooses the words of a Refusal.
+	Pod bool
 	// EUID is our effective user id; nil asks the kernel.
 	EUID func() int
 	// PID is our process id; nil asks the kernel.

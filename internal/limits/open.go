@@ -75,7 +75,8 @@ func look(cfg Config) (*search, error) {
 		f.off = slices.DeleteFunc(disabledControllers(text), func(c string) bool { return !slices.Contains(required, c) })
 	}
 	f.systemd = cfg.Exists("/run/systemd/system")
-	f.container = slices.ContainsFunc([]string{"/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io"}, cfg.Exists)
+	f.pod = cfg.Pod || cfg.Exists("/var/run/secrets/kubernetes.io")
+	f.container = f.pod || slices.ContainsFunc([]string{"/.dockerenv", "/run/.containerenv"}, cfg.Exists)
 	f.runtimeDir, f.runtimeDirSet = runtimeDir(cfg)
 	return s, nil
 }

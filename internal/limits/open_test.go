@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/container"
 )
 
 const (
@@ -246,12 +248,28 @@ func TestRefusalNamesCauseAndFix(t *testing.T) {
 			name: "a container with a read-only mount", uid: 0,
 			set:   func(h *fakeHost) { h.namespace, h.readOnly = true, true; h.paths["/.dockerenv"] = struct{}{} },
 			cause: "read-only",
-			fix:   []string{"docker run --cgroupns=private --security-opt writable-cgroups=true IMAGE " + run, "docker run --cgroupns=private --privileged IMAGE " + run},
+			fix:   container.Fix(container.Who{Root: true}, run),
 		}, {
 			name: "a user in a writable container", uid: 1001,
 			set:   func(h *fakeHost) { h.namespace = true; h.paths["/run/.containerenv"] = struct{}{} },
 			cause: "delegated to user 1001",
-			fix:   []string{"sudo " + run, "docker run"},
+			fix: append([]string{"(cd /sys/fs/cgroup && sudo chown 1001 . cgroup.procs cgroup.threads cgroup.subtree_control)", run},
+				container.Fix(container.Who{}, run)...),
+		}, {
+			name: "a user in a pod", uid: 1001,
+			set:   func(h *fakeHost) { h.namespace = true; h.paths["/var/run/secrets/kubernetes.io"] = struct{}{} },
+			cause: "delegated to user 1001",
+			fix:   container.PodGroups(),
+		}, {
+			name: "a user in a container that left no mark of one", uid: 1001,
+			set:   func(h *fakeHost) { h.namespace = true },
+			cause: "delegated to user 1001",
+			fix:   []string{"(cd /sys/fs/cgroup && sudo chown 1001 ."},
+		}, {
+			name: "a user in a container with a read-only mount", uid: 1001,
+			set:   func(h *fakeHost) { h.namespace, h.readOnly = true, true; h.paths["/.dockerenv"] = struct{}{} },
+			cause: "read-only",
+			fix:   container.Fix(container.Who{}, run),
 		}, {
 			name: "cgroup1 and no root", uid: 1001,
 			set: func(h *fakeHost) {

@@ -50,6 +50,11 @@ func (s *search) v2() *Manager {
 			own = own.parent()
 		}
 		s.facts.own = own.path
+		// The top of a control group namespace: whatever made it left no mark of a
+		// container, as containerd leaves none.
+		if own == mnt.top() && own.path == "/" && !s.realRoot(own) {
+			s.facts.container = true
+		}
 		for _, c := range s.candidates(mnt, own) {
 			if m, err := s.tryV2(c, own, mnt.top()); err == nil {
 				return m

@@ -3,6 +3,8 @@ package limits
 import (
 	"fmt"
 	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/container"
 )
 
 // Refusal is a host that lets us cap nothing: why, and what to type. A line of
@@ -27,6 +29,7 @@ type facts struct {
 	why           []string // each place tried, and what happened
 	systemd       bool     // systemd runs this host
 	container     bool
+	pod           bool   // and Kubernetes made it
 	runtimeDir    string // of a user manager that answers
 	runtimeDirSet bool   // XDG_RUNTIME_DIR names it already
 }
@@ -126,8 +129,15 @@ func userFix(f facts) []string {
 			`until [ -S "$XDG_RUNTIME_DIR/systemd/private" ]; do sleep 0.1; done`,
 			scope,
 		}, sudo...)
+	case f.pod:
+		return containerFix(f) // nobody is root there, and sudo is nobody's
 	case f.container:
-		return append(append([]string{"# as root in this container:"}, sudo[1:]...), append([]string{"# and if that is refused too:"}, containerFix(f)...)...)
+		return append([]string{
+			"# let root of this container give you its control group:",
+			fmt.Sprintf("(cd /sys/fs/cgroup && sudo chown %d . cgroup.procs cgroup.threads cgroup.subtree_control)", f.euid),
+			f.command,
+			"# and if that is refused too,",
+		}, containerFix(f)...)
 	}
 	dir := fmt.Sprintf("/sys/fs/cgroup/steps-of-%d", f.euid)
 	return append([]string{
@@ -150,13 +160,8 @@ func systemFix(f facts) []string {
 
 // containerFix is for whoever starts the container: nobody inside can help.
 func containerFix(f facts) []string {
-	return []string{
-		"# start the container with control groups of its own that it may write, as root in it; Docker 28 and newer:",
-		"docker run --cgroupns=private --security-opt writable-cgroups=true IMAGE " + f.command,
-		"# Podman:",
-		"podman run --cgroupns=private --security-opt unmask=/sys/fs/cgroup IMAGE " + f.command,
-		"# anything older (a container job of GitHub: options: --privileged); this container may then do what root may:",
-		"docker run --cgroupns=private --privileged IMAGE " + f.command,
-		"# or run it on the machine itself, outside any container",
+	if f.pod {
+		return append(container.PodFix("# in the pod's spec, for the container that this runs in (Kubernetes 1.33 and newer):"), container.PodGroups()...)
 	}
+	return container.Fix(container.Who{Root: f.euid == 0}, f.command)
 }

@@ -259,19 +259,29 @@ func (c *child) explain(err error) error {
 // ErrNamespaces: this host lets us make no namespaces.
 var ErrNamespaces = errors.New("make namespaces")
 
+// ErrMounts: this host lets us make no mount of a file's own, to show it in a box
+// or to show it there under another id.
+var ErrMounts = errors.New("make a mount of it")
+
 // Restricted says whether a box could not be built since this host keeps
-// namespaces, or what is done in them, from us. Some hosts refuse to make them;
-// others make them and refuse the first mount, which AppArmor does on Ubuntu.
+// namespaces, or what is done in them and for them, from us. Some hosts refuse to
+// make them; others make them and refuse the first mount, which AppArmor does on
+// Ubuntu. Root of a container may make no mount at all, and maps no ids where its
+// files lie in the container's own layers.
 func Restricted(err error) bool {
 	var inside *boxinit.Failed
+	denied := errors.Is(err, syscall.EPERM)
 	return errors.Is(err, ErrNamespaces) ||
-		errors.As(err, &inside) && (errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES))
+		errors.Is(err, ErrMounts) && (denied || errors.Is(err, syscall.EINVAL)) ||
+		errors.As(err, &inside) && (denied || errors.Is(err, syscall.EACCES))
 }
 
 // startError says what usually is behind a clone that fails.
 func startError(err error) error {
 	switch {
-	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.ENOSYS):
+		// No such call: clone3, which a box is born in its control group with, and
+		// which Docker's own filter answers so.
 		return fmt.Errorf("%w: %w: unprivileged user namespaces are off or restricted here "+
 			"(sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or a container's seccomp filter)", ErrNamespaces, err)
 	case errors.Is(err, syscall.ENOSPC):

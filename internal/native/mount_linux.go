@@ -28,7 +28,7 @@ func openTree(m mount, userns func(*unix.Stat_t) (int, error)) (int, error) {
 	defer unix.Close(at)
 	fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 	if err != nil {
-		return -1, err
+		return -1, fmt.Errorf("%w: %w", ErrMounts, err)
 	}
 	if err := dress(fd, m, userns); err != nil {
 		unix.Close(fd)
@@ -44,11 +44,11 @@ func dress(fd int, m mount, userns func(*unix.Stat_t) (int, error)) error {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
-		return fmt.Errorf("set attributes: %w", err)
+		return fmt.Errorf("%w: set attributes: %w", ErrMounts, err)
 	}
 	if m.Mapped && userns != nil {
 		if err := mapIDs(fd, userns); err != nil {
-			return fmt.Errorf("map ids: %w", err)
+			return fmt.Errorf("%w: map ids: %w", ErrMounts, err)
 		}
 	}
 	return nil

@@ -67,11 +67,14 @@ func resolve(p *docker.Seccomp, a architecture, kernel docker.KernelVersion, cal
 	return out, nil
 }
 
-// applies says whether a clause counts, given that no capability is held.
-func applies(s *docker.Syscall, a architecture, kernel docker.KernelVersion) bool {
+// applies says whether a clause counts for who holds these capabilities; in a
+// box nobody holds any.
+func applies(s *docker.Syscall, a architecture, kernel docker.KernelVersion, held ...string) bool {
 	if in := s.Includes; in != nil {
-		if len(in.Caps) > 0 {
-			return false
+		for _, c := range in.Caps {
+			if !slices.Contains(held, c) {
+				return false
+			}
 		}
 		if len(in.Arches) > 0 && !slices.Contains(in.Arches, a.name) {
 			return false
@@ -81,6 +84,11 @@ func applies(s *docker.Syscall, a architecture, kernel docker.KernelVersion) boo
 		}
 	}
 	if ex := s.Excludes; ex != nil {
+		for _, c := range ex.Caps {
+			if slices.Contains(held, c) {
+				return false
+			}
+		}
 		if slices.Contains(ex.Arches, a.name) {
 			return false
 		}

@@ -36,6 +36,8 @@ func Names() []string {
 		"chromium",            // the browser that reads report.html
 		"pty",                 // terminals can be made
 		"bash", "zsh", "fish", // shells that complete our command lines
+		"runc",         // what Docker makes containers with
+		"docker",       // dockerd, of which a test starts one of its own
 		"registries",   // package registries that answer
 		"qemu",         // qemu-user, which runs programs of the other processors
 		"cargo", "mvn", // clients of registries
