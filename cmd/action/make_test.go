@@ -75,6 +75,12 @@ func TestPicturesAreUsed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// They are of a machine that has what another one has not.
+		if bytes.Contains(b, []byte("](docs/img/")) || bytes.Contains(b, []byte("](img/")) {
+			if !bytes.Contains(b, []byte("where a server answers for packages.example.com")) {
+				t.Errorf("%s has pictures and does not say what they take", doc)
+			}
+		}
 		for _, m := range regexp.MustCompile(`!\[([^\]]*)\]\(([^)]+)\)`).FindAllSubmatch(b, -1) {
 			if len(m[1]) < 20 {
 				t.Errorf("%s: %q does not say to one who cannot see it what is in the picture", doc, m[1])
