@@ -244,6 +244,21 @@ func verbs() []*verb {
 			},
 		},
 		{
+			name: "pin", does: "print a steps file with the digests of its images", run: (*app).pin, also: []string{"lock", "freeze"},
+			takes: stepsFile, flags: []flagDef{flagWorkspace.saying("The folder the steps would work in, against which the file is checked."), flagPolicy},
+			about: []string{
+				"A tag can be moved by whoever owns it; a digest cannot. Each image of a registry that has none is asked for, once, and its " +
+					"digest is written behind it. Nothing else of the file is changed: comments, quotes and ends of lines stay. No image is fetched.",
+				"The policy is that of the file as it is; one with imageDigests: true is for the file that comes out.",
+			},
+			exits: []exit{okExit, {exitFail, "an image is written in a way that no digest can be put behind it; the rest was printed"}, usageExit, {exitRefused, "a registry does not have an image, or could not be asked; nothing was printed"}, unwrittenExit, cancelledExit},
+			env:   []entry{imageEnv, hiddenEnv, presetEnv, colourEnv, {"PATH", "where credential helpers of docker login are looked for"}, {"GITHUB_ACTIONS", "true: a file with lines that a runner would act on is not printed"}},
+			examples: []example{
+				{"untrusted-steps pin steps.yml >../pinned.yml", "into a file; nothing is written if an image cannot be asked for"},
+				{"untrusted-steps pin - <steps.yml", "from standard input"},
+			},
+		},
+		{
 			name: "doctor", does: "say what this machine can enforce, and what helps", run: (*app).doctor, also: []string{"diagnose", "probe", "status"},
 			flags: []flagDef{
 				flagJSON.saying("The findings as JSON."), flagEngine.saying("The engine whose box has to run. With auto any will do."),
@@ -321,7 +336,7 @@ func verbs() []*verb {
 
 // later are verbs of the design that are not built yet. They are refused by
 // name: to answer with anything else would be to pretend.
-var later = map[string]bool{"pin": true, "mcp": true}
+var later = map[string]bool{"mcp": true}
 
 // verbOf finds a verb; nil if there is none of that name.
 func verbOf(name string) *verb {

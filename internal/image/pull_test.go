@@ -629,6 +629,48 @@ func TestAPasswordIsForItsRegistry(t *testing.T) {
 	}
 }
 
+// Most registries give a token for the password, or for nothing.
+func TestATokenIsAskedFor(t *testing.T) {
+	p := imageOf(t, nil, aTar(t, file("a", "A")))
+	reg := newRegistry(t)
+	reg.put(t, "owner/app", p, "v1")
+	var scopes []string
+	var mu sync.Mutex
+	reg.before = func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.URL.Path == "/token":
+			user, _, _ := r.BasicAuth()
+			mu.Lock()
+			scopes = append(scopes, user+" "+r.URL.Query().Get("scope"))
+			mu.Unlock()
+			_, _ = io.WriteString(w, `{"token":"sesame"}`)
+		case r.Header.Get("Authorization") == "Bearer sesame":
+			return false
+		default:
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=\"s\"", reg.URL+"/token"))
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		return true
+	}
+	config := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(config, fmt.Appendf(nil, `{"auths":{%q:{"username":"me","password":"pw"}}}`, reg.host()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for user, keys := range map[string]*Keychain{"": {}, "me": {Files: []string{config}}} {
+		s, _ := aStore(t)
+		scopes = nil
+		pulled(t, &Puller{Store: s, Keychain: keys}, ref(t, reg.host()+"/owner/app:v1"))
+		for _, got := range scopes {
+			if got != user+" repository:owner/app:pull" {
+				t.Errorf("asked for %q as %q", got, user)
+			}
+		}
+		if len(scopes) == 0 {
+			t.Error("no token was asked for")
+		}
+	}
+}
+
 func TestHelpersAreStartedFromTrustedFoldersOnly(t *testing.T) {
 	workspace := real(t, t.TempDir())
 	trusted, theirs, open := real(t, t.TempDir()), filepath.Join(workspace, "bin"), real(t, t.TempDir())

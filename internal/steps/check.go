@@ -76,7 +76,7 @@ func Load(name string, src []byte, opt Options) (*Plan, error) {
 		return nil, err
 	}
 	sort.SliceStable(c.warnings, func(i, j int) bool { return c.warnings[i].Line < c.warnings[j].Line })
-	plan.Warnings = c.warnings
+	plan.Warnings, plan.ImagePlaces = c.warnings, c.images
 	if opt.Policy != nil {
 		plan.Policy = opt.Policy.Ref()
 	}
@@ -112,6 +112,8 @@ type checker struct {
 	read  map[string]readPreset
 	// stepsAt is where the list of steps stands.
 	stepsAt pos
+	// images are the places where images of registries are named.
+	images []ImagePlace
 	// warnings do not keep a file from being run.
 	warnings []Warning
 }

@@ -182,6 +182,7 @@ func readImage(c *checker, k key, v value, s *step) {
 			return
 		}
 		s.origin.Ref = ref
+		c.images = append(c.images, ImagePlace{Line: v.line, Column: v.col, Text: text, Ref: ref})
 	}
 }
 

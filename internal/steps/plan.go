@@ -15,6 +15,9 @@ type Plan struct {
 	Policy *PolicyRef `json:"policy,omitempty"`
 	// Warnings are what a reader of the file should know.
 	Warnings []Warning `json:"warnings,omitempty"`
+	// ImagePlaces are where images of registries are named, in the order of the file,
+	// in defaults too.
+	ImagePlaces []ImagePlace `json:"-"`
 	// Shard says which part this is of a plan that was split. Steps are then only
 	// those of the part, and may be none.
 	Shard *Shard `json:"shard,omitempty"`
