@@ -19,8 +19,9 @@ import (
 )
 
 // patience is for what must fail at once. An attempt that takes this long was not
-// turned away, it was only not answered.
-const patience = 300 * time.Millisecond
+// turned away, it was only not answered. A busy machine may well stand still for
+// some of it.
+const patience = time.Second
 
 // Main tries what it is asked to, prints what came of it and ends.
 func Main(args []string) {
