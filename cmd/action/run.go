@@ -456,7 +456,7 @@ func (r *run) fileName() string {
 	if r.opt.file == "" || r.opt.file == "-" {
 		return "FILE"
 	}
-	return r.opt.file
+	return gha.ShellWord(r.opt.file)
 }
 
 // host describes the machine.

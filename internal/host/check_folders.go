@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"syscall"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 )
 
 // folderTrial is where what steps write would be kept, and what works there.
@@ -60,7 +62,7 @@ func workspaceFolder(ctx context.Context, x *examination) Finding {
 		f.Found = "what steps write can be kept nowhere: " + list(t.passed)
 		f.Costs = "every run: the workspace could not be kept from what steps do"
 		f.Fix = []string{"# give the folder that holds the workspace to this account, or set HOME to one that it can write:",
-			fmt.Sprintf("sudo chown %d %s", x.m.UID, quote(x.o.Places[0]))}
+			fmt.Sprintf("sudo chown %d %s", x.m.UID, gha.ShellWord(x.o.Places[0]))}
 	case t.Rename != nil:
 		f.Status, f.Found = Fail, fmt.Sprintf("%s (%s) puts no file in another's place: %v", t.dir, t.Type, t.Rename)
 		f.Costs, f.Fix = "every run: what a step changed is brought into the workspace that way", onDisk(x)
@@ -147,9 +149,9 @@ func temporaryFolder(ctx context.Context, x *examination) Finding {
 		f.Costs = "what is built there: the action builds itself in the runner's temporary folder, and so does go run. Boxes do not need it"
 		f.Fix = []string{
 			"export TMPDIR=$HOME/tmp && mkdir -p $HOME/tmp   # in a workflow: RUNNER_TEMP, which a runner sets from its work folder",
-			"# or for everybody:", "sudo mount -o remount,exec " + quote(x.o.Temp),
+			"# or for everybody:", "sudo mount -o remount,exec " + gha.ShellWord(x.o.Temp),
 		}
-		f.Verify = "findmnt --target " + quote(x.o.Temp) + " --output OPTIONS"
+		f.Verify = "findmnt --target " + gha.ShellWord(x.o.Temp) + " --output OPTIONS"
 	case t.Exec != nil:
 		f.Status, f.Found = Warn, fmt.Sprintf("whether a program in %s can be started cannot be told: %v", x.o.Temp, t.Exec)
 	}
@@ -178,9 +180,9 @@ func diskRoom(ctx context.Context, x *examination) Finding {
 	if x.place == Hosted {
 		f.Fix = append([]string{"# toolchains that no step needs go first:", "sudo rm -rf /usr/local/lib/android /usr/share/dotnet /opt/ghc"}, f.Fix...)
 	}
-	f.Verify = "df -h " + quote(t.dir)
+	f.Verify = "df -h " + gha.ShellWord(t.dir)
 	if t.FreeFiles < minFiles {
-		f.Verify = "df -i " + quote(t.dir)
+		f.Verify = "df -i " + gha.ShellWord(t.dir)
 	}
 	return f
 }
