@@ -302,7 +302,12 @@ func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
 		Home: r.app.getenv("HOME"), StateDirs: stateDirs(r.app.getenv, r.opt.workspace), OnlyShow: r.opt.onlyReport,
 	})
 	if err != nil {
-		return nil, &steps.Refusal{Cause: fmt.Sprintf("the workspace cannot be kept from what steps do to it: %v", err)}
+		ref := &steps.Refusal{Cause: fmt.Sprintf("the workspace cannot be kept from what steps do to it: %v", err)}
+		var closed *steps.ClosedError
+		if errors.As(err, &closed) {
+			ref = &steps.Refusal{Cause: "no step can work in this workspace: " + err.Error(), Fix: closed.Fix()}
+		}
+		return nil, ref
 	}
 	if r.opt.onlyReport {
 		notes = append(notes, "--only-report: nothing that a step changed is in the workspace")
