@@ -48,16 +48,7 @@ func (a *app) doctor(args []string) int {
 	if ctx.Err() != nil {
 		return exitCancelled
 	}
-	var b strings.Builder
-	write := r.WriteText
-	if o.json {
-		write = r.WriteJSON
-	}
-	if err := write(&b); err != nil {
-		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)
-		return exitNoVerdict
-	}
-	if code := a.print(b.String()); code != exitPass {
+	if code := a.printAs(o.json, r.WriteText, r.WriteJSON); code != exitPass {
 		return code
 	}
 	if !r.Ready {

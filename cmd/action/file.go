@@ -208,16 +208,7 @@ func (a *app) plan(args []string) int {
 		return code
 	}
 	p.ShowImages((&images{store: a.imageStore(&o)}).look)
-	var b strings.Builder
-	write := p.WriteText
-	if o.json {
-		write = p.WriteJSON
-	}
-	if err := write(&b); err != nil {
-		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)
-		return exitNoVerdict
-	}
-	return a.print(b.String())
+	return a.printAs(o.json, p.WriteText, p.WriteJSON)
 }
 
 func (a *app) schema(args []string) int {
@@ -226,9 +217,9 @@ func (a *app) schema(args []string) int {
 	case !ok:
 		return code
 	case len(o.operands) == 0 || o.operands[0] == "steps":
-		return a.print(string(steps.Schema()))
+		return a.printJSON(steps.Schema())
 	case o.operands[0] == "report":
-		return a.print(string(steps.ReportSchema()))
+		return a.printJSON(steps.ReportSchema())
 	}
-	return a.print(string(steps.PolicySchema()))
+	return a.printJSON(steps.PolicySchema())
 }

@@ -34,7 +34,7 @@ func (a *app) kern(args []string) int {
 		path, err = kern.Find(ctx, kern.Options{Getenv: a.getenv, SHA256: o.kernSHA256})
 	}
 	if err != nil {
-		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)
+		a.note("%v", err)
 		return exitRefused
 	}
 	return a.print(path + "\n")

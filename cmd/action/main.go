@@ -8,9 +8,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
@@ -51,10 +53,12 @@ type app struct {
 	environ        func() []string // nil: no presets of this machine
 	unsetenv       func(string) error
 
+	args     []string  // as they were typed
 	problems []problem // what kept a run from being begun
 }
 
 func (a *app) main(args []string) int {
+	a.args = args
 	if len(args) == 0 {
 		if a.getenv("GITHUB_ACTIONS") == "true" {
 			return a.fromInputs()
@@ -104,11 +108,52 @@ func (o *options) seeHelp() string {
 	return seeHelp(o.verb)
 }
 
-// print writes an answer to stdout. One that nobody got is none: a script must
-// not take an empty file for it.
+// note says something of ours on stderr. It may quote what others chose, so it is
+// one line and inert.
+func (a *app) note(format string, args ...any) {
+	a.say(a.stderr, a.stderr, gha.Words(toolName+": "+fmt.Sprintf(format, args...)))
+}
+
+// print writes an answer for people to stdout, each line of it inert: it may
+// begin with a name that others chose.
 func (a *app) print(text string) int {
-	if _, err := io.WriteString(a.stdout, text); err != nil {
-		fmt.Fprintf(a.stderr, "untrusted-steps: write to stdout: %v\n", err)
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		body, ended := strings.CutSuffix(line, "\n")
+		b.WriteString(gha.InertLine(body))
+		if ended {
+			b.WriteByte('\n')
+		}
+	}
+	return a.answer([]byte(b.String()))
+}
+
+// printJSON writes an answer for programs to stdout. It is inert and has the same
+// values.
+func (a *app) printJSON(text []byte) int { return a.answer(gha.InertJSON(nil, text)) }
+
+// printAs prints an answer that has both forms.
+func (a *app) printAs(asJSON bool, text, program func(io.Writer) error) int {
+	var b bytes.Buffer
+	write := text
+	if asJSON {
+		write = program
+	}
+	if err := write(&b); err != nil {
+		a.note("%v", err)
+		return exitNoVerdict
+	}
+	if asJSON {
+		return a.printJSON(b.Bytes())
+	}
+	return a.print(b.String())
+}
+
+// answer writes to stdout what is inert already. An answer
+// that nobody got is none: a script must not take an empty file for it.
+func (a *app) answer(text []byte) int {
+	if _, err := a.stdout.Write(text); err != nil {
+		a.note("write to stdout: %v", err)
 		return exitNoVerdict
 	}
 	return exitPass

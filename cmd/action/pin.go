@@ -42,7 +42,8 @@ func (a *app) pin(args []string) int {
 		a.say(a.stderr, a.stderr, warning(fmt.Sprintf("%s:%d:%d: this image is written in a way that no digest can be put behind it; it would be %s",
 			o.file, l.Line, l.Column, image.Pin(l.Text, digests[l.Ref.String()]))))
 	}
-	if code := a.print(string(out)); code != exitPass || len(left) == 0 {
+	// As it stands: the file was refused before, where its lines would act.
+	if code := a.answer(out); code != exitPass || len(left) == 0 {
 		return code
 	}
 	return exitFail

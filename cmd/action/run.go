@@ -22,7 +22,6 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
-	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
@@ -312,7 +311,12 @@ func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
 		Home: r.app.getenv("HOME"), StateDirs: stateDirs(r.app.getenv, r.opt.workspace), OnlyShow: r.opt.onlyReport,
 	})
 	if err != nil {
-		return nil, &steps.Refusal{Cause: fmt.Sprintf("the workspace cannot be kept from what steps do to it: %v", err)}
+		ref := &steps.Refusal{Cause: fmt.Sprintf("the workspace cannot be kept from what steps do to it: %v", err)}
+		var closed *steps.ClosedError
+		if errors.As(err, &closed) {
+			ref = &steps.Refusal{Cause: "no step can work in this workspace: " + err.Error(), Fix: closed.Fix()}
+		}
+		return nil, ref
 	}
 	if r.opt.onlyReport {
 		notes = append(notes, "--only-report: nothing that a step changed is in the workspace")
@@ -425,7 +429,7 @@ func (r *run) limits() (*limits.Manager, *steps.Refusal) {
 	}
 	mgr, err := limits.Open(limits.Config{
 		RunID: hex.EncodeToString(id), XDGRuntimeDir: r.app.getenv("XDG_RUNTIME_DIR"), Pod: r.app.getenv("KUBERNETES_PORT") != "",
-		Command: "untrusted-steps run " + r.fileName(),
+		Command: r.command(),
 	})
 	if err == nil {
 		return mgr, nil
@@ -461,12 +465,17 @@ func cgroupWord(kind string) string {
 	return map[string]string{limits.Kind2: "v2", limits.Kind1: "v1"}[kind]
 }
 
-// fileName is the steps file as a command line can name it.
-func (r *run) fileName() string {
-	if r.opt.file == "" || r.opt.file == "-" {
-		return "FILE"
+// command is the command line of this run, to be typed once more: with each of its
+// flags, or it would be another run, without its policy perhaps.
+func (r *run) command() string {
+	words := []string{toolName}
+	if len(r.app.args) == 0 { // the inputs of the action
+		words = append(words, "run", "FILE")
 	}
-	return r.opt.file
+	for _, a := range r.app.args {
+		words = append(words, gha.ShellWord(a))
+	}
+	return strings.Join(words, " ")
 }
 
 // host describes the machine.
@@ -573,7 +582,7 @@ func (r *run) propose() {
 		return
 	}
 	r.log.Say("patch:   " + path)
-	r.log.Say("apply:   git -C " + host.Quote(at.top) + " apply " + host.Quote(path))
+	r.log.Say("apply:   git -C " + gha.ShellWord(at.top) + " apply " + gha.ShellWord(path))
 }
 
 func noun(n int, one, many string) string {

@@ -16,5 +16,5 @@ func (a *app) seccomp(args []string) int {
 		fmt.Fprintf(a.stderr, "untrusted-steps: %v\n", err)
 		return exitNoVerdict
 	}
-	return a.print(string(text))
+	return a.answer(text)
 }

@@ -20,7 +20,7 @@ const hexDigits = "0123456789abcdef"
 // Colour codes vanish; every other escape sequence becomes visible text.
 //
 // What it does not do: stop a line from starting with "::". Whoever prints it
-// puts something in front.
+// puts something in front, or takes InertLine.
 //
 // The runner searches for its opening with rules of language, which skip
 // characters they hold to be without weight. That is why such characters are
@@ -90,6 +90,26 @@ func Inert(line string) string {
 		i += n
 	}
 	return b.String()
+}
+
+// InertLine is Inert for a line that has nothing in front of it: what would be a
+// command gets a gutter.
+func InertLine(line string) string {
+	text := Inert(line)
+	if isCommand(text) {
+		return ownGutter + text
+	}
+	return text
+}
+
+// ownGutter stands before a line of ours that quotes something which would be a
+// command.
+const ownGutter = "| "
+
+// isCommand says whether a runner would take a line for a command: it passes over
+// blanks, and over what has no weight.
+func isCommand(text string) bool {
+	return strings.HasPrefix(strings.TrimSpace(strings.Map(weightless, text)), "::")
 }
 
 // InertASCII is Inert for places where width counts or only ASCII is safe, such

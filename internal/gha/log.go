@@ -169,8 +169,8 @@ func (l *Log) line(gutter string, line Line) {
 	switch {
 	case gutter != "" && text != "":
 		gutter += " "
-	case gutter == "" && strings.HasPrefix(strings.TrimSpace(strings.Map(weightless, text)), "::"):
-		gutter = "| " // ours, but quoting something that would be a command
+	case gutter == "" && isCommand(text):
+		gutter = ownGutter
 	}
 	if l.opts.Colour {
 		gutter = Line{{gutter, Faint}}.paint()

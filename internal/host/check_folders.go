@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"syscall"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 )
 
 // folderTrial is where what steps write would be kept, and what works there.
@@ -59,7 +61,7 @@ func workspaceFolder(ctx context.Context, x *examination) Finding {
 		f.Found = "what steps write can be kept nowhere: " + list(t.passed)
 		f.Costs = "every run: the workspace could not be kept from what steps do"
 		f.Fix = []string{"# give the folder that holds the workspace to this account, or set HOME to one that it can write:",
-			fmt.Sprintf("sudo chown %d %s", x.m.UID, Quote(x.o.Places[0]))}
+			fmt.Sprintf("sudo chown %d %s", x.m.UID, gha.ShellWord(x.o.Places[0]))}
 	case t.Rename != nil:
 		f.Status, f.Found = Fail, fmt.Sprintf("%s (%s) puts no file in another's place: %v", t.dir, t.Type, t.Rename)
 		f.Costs, f.Fix = "every run: what a step changed is brought into the workspace that way", onDisk(x)
@@ -146,14 +148,14 @@ func temporaryFolder(ctx context.Context, x *examination) Finding {
 		f.Costs = "what is built there: the action builds itself in the runner's temporary folder, and so does go run. Boxes do not need it"
 		f.Fix = []string{
 			"export TMPDIR=$HOME/tmp && mkdir -p $HOME/tmp   # in a workflow: RUNNER_TEMP, which a runner sets from its work folder",
-			"# or for everybody:", "sudo mount -o remount,exec " + Quote(x.o.Temp),
+			"# or for everybody:", "sudo mount -o remount,exec " + gha.ShellWord(x.o.Temp),
 		}
-		f.Verify = "findmnt --target " + Quote(x.o.Temp) + " --output OPTIONS"
+		f.Verify = "findmnt --target " + gha.ShellWord(x.o.Temp) + " --output OPTIONS"
 	case t.Exec != nil:
 		f.Status, f.Found = Warn, fmt.Sprintf("no program in %s could be started, though it is not mounted noexec: %v", x.o.Temp, t.Exec)
 		f.Costs = "what is built there: the action builds itself in the runner's temporary folder, and so does go run. Boxes do not need it"
 		f.Fix = []string{"# what confines this process (AppArmor, SELinux, fapolicyd?) forbids it; its log says which rule, or take another folder:", "export TMPDIR=$HOME/tmp && mkdir -p $HOME/tmp"}
-		f.Verify = "cp /bin/true " + Quote(x.o.Temp) + "/try && " + Quote(x.o.Temp) + "/try"
+		f.Verify = "cp /bin/true " + gha.ShellWord(x.o.Temp) + "/try && " + gha.ShellWord(x.o.Temp) + "/try"
 	}
 	return f
 }
@@ -180,9 +182,9 @@ func diskRoom(ctx context.Context, x *examination) Finding {
 	if x.place == Hosted {
 		f.Fix = append([]string{"# toolchains that no step needs go first:", "sudo rm -rf /usr/local/lib/android /usr/share/dotnet /opt/ghc"}, f.Fix...)
 	}
-	f.Verify = "df -h " + Quote(t.dir)
+	f.Verify = "df -h " + gha.ShellWord(t.dir)
 	if t.FreeFiles < minFiles {
-		f.Verify = "df -i " + Quote(t.dir)
+		f.Verify = "df -i " + gha.ShellWord(t.dir)
 	}
 	return f
 }

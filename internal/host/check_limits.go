@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/container"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 )
 
@@ -72,7 +73,7 @@ func userManager(_ context.Context, x *examination) Finding {
 	case dir != "":
 		f.Status, f.Found = Warn, "the user manager of this account answers in "+dir+", and XDG_RUNTIME_DIR does not name it"
 		f.Costs = "systemd-run --user, which makes the scope that caps are enforced in"
-		f.Fix = []string{"export XDG_RUNTIME_DIR=" + dir}
+		f.Fix = []string{"export XDG_RUNTIME_DIR=" + gha.ShellWord(dir)}
 		f.Verify = "systemctl --user show --property Version"
 	case systemd && !x.place.contained():
 		f.Status, f.Found = Warn, "this account has no user manager"

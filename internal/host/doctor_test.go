@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha/ghatest"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 )
 
@@ -590,10 +593,24 @@ func TestAStatusThatIsNoneFails(t *testing.T) {
 	}
 }
 
-func TestQuote(t *testing.T) {
-	for in, want := range map[string]string{"/a/b-c": "/a/b-c", "/a b": "'/a b'", "/a'b": `'/a'\''b'`, "": "''", "/$(x)": "'/$(x)'"} {
-		if got := Quote(in); got != want {
-			t.Errorf("%q is %s, want %s", in, got, want)
+// TestTheReportIsInert: a folder's name that others chose is no command, in the
+// text or in the JSON, and is the same name for whoever reads that.
+func TestTheReportIsInert(t *testing.T) {
+	const name = "/w/##[add-mask]e\u202e\n::error::x\x1b[2J"
+	r := &Report{Findings: []Finding{{Check: "workspace", Found: name, Costs: name, Fix: []string{"cd " + name, "# " + name}, Verify: name}}}
+	for what, write := range map[string]func(io.Writer) error{"text": r.WriteText, "JSON": r.WriteJSON} {
+		var b strings.Builder
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := ghatest.Commands([]byte(b.String())); len(got) > 0 || strings.ContainsFunc(strings.ReplaceAll(b.String(), "\n", ""), gha.Unseen) {
+			t.Errorf("%s: %v in %q", what, got, b.String())
+		}
+		if what == "JSON" {
+			var back Report
+			if err := json.Unmarshal([]byte(b.String()), &back); err != nil || back.Findings[0].Found != name {
+				t.Errorf("%v: %q became %q", err, name, back.Findings)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,12 +10,18 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 )
 
-// WriteJSON writes the report for programs.
+// WriteJSON writes the report for programs. In a job it goes to the log: names and
+// words that others chose act no more there than in the text.
 func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(r)
+	if err := e.Encode(r); err != nil {
+		return err
+	}
+	_, err := w.Write(gha.InertJSON(nil, b.Bytes()))
+	return err
 }
 
 // words are the statuses as people see them: what is wrong stands out without
@@ -66,11 +73,3 @@ func (r *Report) WriteText(w io.Writer) error {
 
 // oneLine puts what may have several on one.
 func oneLine(s string) string { return strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ") }
-
-// Quote makes a path one word of a shell.
-func Quote(path string) string {
-	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%=:,") == "" && path != "" {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-}

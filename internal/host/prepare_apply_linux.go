@@ -674,7 +674,7 @@ func (p Steps) Text() string {
 		line("# " + a.Does)
 		feed := ""
 		if a.Stdin != "" {
-			feed = "printf " + Quote(strings.NewReplacer(`\`, `\\`, "%", "%%", "\n", `\n`).Replace(a.Stdin)) + " | "
+			feed = "printf " + gha.ShellWord(strings.NewReplacer(`\`, `\\`, "%", "%%", "\n", `\n`).Replace(a.Stdin)) + " | "
 		}
 		line(feed + commandLine(a.Argv))
 	}
@@ -695,7 +695,7 @@ func (p Steps) Text() string {
 func commandLine(argv []string) string {
 	var words []string
 	for _, w := range argv {
-		words = append(words, Quote(w))
+		words = append(words, gha.ShellWord(w))
 	}
 	return strings.Join(words, " ")
 }

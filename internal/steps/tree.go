@@ -17,6 +17,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/disk"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/clone"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/commit"
@@ -90,6 +91,9 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 	if why := notOwner(os.Geteuid(), int(st.Uid), userName); why != "" {
 		return nil, nil, errors.New(why)
 	}
+	if err := closed(dir, st.Mode); err != nil {
+		return nil, nil, err
+	}
 	store, err := commit.Open(dir, commit.Options{StateDirs: o.StateDirs})
 	if err != nil {
 		return nil, nil, err
@@ -142,6 +146,27 @@ func notOwner(user, owner int, name func(uid int) string) (why string) {
 		return ""
 	}
 	return fmt.Sprintf("the workspace belongs to %s (uid %d), and this is uid %d: run as its owner, or chown it", name(owner), owner, user)
+}
+
+// ClosedError is a workspace whose own folder keeps its owner out. Steps work as
+// its owner, also where root runs them.
+type ClosedError struct {
+	dir  string
+	mode uint32
+}
+
+func (e *ClosedError) Error() string {
+	return fmt.Sprintf("the mode of %s is %04o, so its owner, which steps work as, may not read, write and enter it", e.dir, e.mode)
+}
+
+// Fix is what to type.
+func (e *ClosedError) Fix() []string { return []string{"chmod u+rwx " + gha.ShellWord(e.dir)} }
+
+func closed(dir string, mode uint32) error {
+	if mode&0o700 == 0o700 {
+		return nil
+	}
+	return &ClosedError{dir, mode & 0o7777}
 }
 
 // userName is the name of an account, if it has one.

@@ -28,7 +28,8 @@ type Violation struct {
 // violation nothing is committed, Commit included.
 type Verdict struct {
 	Commit []workspace.Change
-	// Dropped is what git itself refreshes: no violation, and not committed.
+	// Dropped is what git itself refreshes, and a mode that would close the
+	// workspace: no violation, and not committed.
 	Dropped []workspace.Change
 	// Special are FIFOs, sockets and devices: listed, and not committed.
 	Special []workspace.Change
@@ -59,6 +60,7 @@ const (
 	guarded                 // protected, and no glob names it
 	permitted
 	dropped
+	closing // a mode of the workspace that no later step could work with
 	special
 )
 
@@ -83,7 +85,7 @@ func (p Policy) Judge(changes []workspace.Change, env Env) Verdict {
 	}
 	j.folders(items)
 	for _, it := range items {
-		if it.fate == dropped || it.fate == special {
+		if it.fate == dropped || it.fate == closing || it.fate == special {
 			j.stays[it.raw] = true
 		}
 	}
@@ -94,7 +96,7 @@ func (p Policy) Judge(changes []workspace.Change, env Env) Verdict {
 		switch it.fate {
 		case special:
 			v.Special = append(v.Special, it.Change)
-		case dropped:
+		case dropped, closing:
 			v.Dropped = append(v.Dropped, it.Change)
 		case permitted:
 			switch {
@@ -128,6 +130,8 @@ func (j *judging) look(c workspace.Change) item {
 	switch {
 	case isSpecial(c):
 		it.fate = special
+	case len(it.names) == 0 && closes(c):
+		it.fate = closing
 	case len(it.names) == 0 && !j.policy.dot && j.opened(c):
 		it.fate = refused
 	case j.policy.permits(it.names, it.pinned):
@@ -152,6 +156,15 @@ func (j *judging) opened(c workspace.Change) bool {
 	}
 	before, err := j.env.before(".")
 	return err != nil || uint32(mode)&others&^before.Mode != 0
+}
+
+// closes says whether the workspace's own folder would keep its owner from reading,
+// writing or entering it: one step would end this run and all later ones. A mode
+// that cannot be read is judged elsewhere.
+func closes(c workspace.Change) bool {
+	const owner = 0o700
+	mode, err := strconv.ParseUint(c.Mode, 8, 32)
+	return err == nil && mode&owner != owner
 }
 
 // isSpecial: what is deleted is not there any more, so there is nothing special

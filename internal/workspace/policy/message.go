@@ -116,6 +116,11 @@ func notes(items []item) []string {
 			return it.fate == permitted && len(it.names) > 1 && it.names[0] == ".git" && slices.Contains(it.names, "refs")
 		}, `; name ".git/objects/**" in allowChanges too`)
 	}
+	for _, it := range items {
+		if it.fate == closing {
+			list = append(list, fmt.Sprintf("the workspace keeps the mode it had: %s would keep its owner, and with that every later step, from reading, writing or entering it", it.Mode))
+		}
+	}
 	say("FIFOs, sockets and devices are not committed", func(it item) bool { return it.fate == special }, "")
 	say("a repository inside the workspace is new", func(it item) bool {
 		return it.fate == permitted && it.made >= 0 && it.made == len(it.names)-1
