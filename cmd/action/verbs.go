@@ -82,7 +82,7 @@ const aSteps = `  steps:
       needs: build
       run: npm test
       timeoutS: 300
-      egressAllow: [registry.npmjs.org]`
+      egressAllow: [packages.example.com]`
 
 // verbs is filled by a function, because help lists the verbs.
 func verbs() []*verb {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestHints(t *testing.T) {
-	const words = "curl: (6) Could not resolve host: pypi.org\n"
+	const words = "curl: (6) Could not resolve host: packages.example.com\n"
 	code := func(n int) *int { return &n }
 	timeout, oom := &box.Fault{Type: box.Timeout}, &box.Fault{Type: box.OOM}
 	unresolved := func(hosts ...string) (list []EgressRecord) {
