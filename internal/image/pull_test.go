@@ -723,3 +723,41 @@ func TestHelpersAreStartedFromTrustedFoldersOnly(t *testing.T) {
 		})
 	}
 }
+
+// TestNobodyElseIsAboveTheStore: in a folder above that others may write they can put
+// a store of theirs in the place of ours, with a root that nobody has pulled.
+func TestNobodyElseIsAboveTheStore(t *testing.T) {
+	reg := newRegistry(t)
+	reg.put(t, "app", imageOf(t, nil, aTar(t, file("a", "A"))), "v1")
+	r := ref(t, reg.host()+"/app:v1")
+	for sentence, harm := range map[string]func(above string) error{
+		"others may write above":  func(above string) error { return os.Chmod(above, 0o777) },
+		"a group may write above": func(above string) error { return os.Chmod(above, 0o775) },
+		"the store itself is a link": func(above string) error {
+			return errors.Join(os.Rename(filepath.Join(above, "images"), filepath.Join(above, "other")), os.Symlink("other", filepath.Join(above, "images")))
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			above := filepath.Join(t.TempDir(), "above")
+			if err := os.Mkdir(above, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			s := &Store{Dir: filepath.Join(above, "images")}
+			puller := &Puller{Store: s}
+			img, err := puller.Pull(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			img.Close()
+			if err := harm(above); err != nil {
+				t.Fatal(err)
+			}
+			if found, err := s.Lookup(r); err == nil {
+				t.Errorf("it is believed: %v", found)
+			}
+			if found, err := puller.Pull(t.Context(), r); err == nil {
+				t.Errorf("it is taken or made there: %v", found)
+			}
+		})
+	}
+}

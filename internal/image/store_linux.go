@@ -94,12 +94,16 @@ func (s *Store) open() error {
 	if !filepath.IsAbs(s.Dir) {
 		return errors.New("there is no place to keep images in")
 	}
-	for _, d := range []string{"", blobsDir, rootsDir, refsDir, locksDir, tmpDir} {
-		at := s.at(d)
-		if err := os.MkdirAll(at, 0o700); err != nil {
+	root, err := scratch.OpenOwn(s.Dir, true)
+	if err != nil {
+		return fmt.Errorf("make the folder for images: %w", err)
+	}
+	defer root.Close()
+	for _, d := range []string{blobsDir, rootsDir, refsDir, locksDir, tmpDir} {
+		if err := root.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make the folder for images: %w", err)
 		}
-		if err := ours(at); err != nil {
+		if err := ours(s.at(d)); err != nil {
 			return err
 		}
 	}
@@ -136,7 +140,13 @@ func (s *Store) lookup(name string) (*Image, error) {
 	if _, err := os.Lstat(s.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrMissing
 	}
-	for _, d := range []string{"", refsDir, rootsDir} {
+	// Nor may anybody put another folder in the place of one above it.
+	root, err := scratch.OpenOwn(s.Dir, false)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder for images: %w", err)
+	}
+	defer root.Close()
+	for _, d := range []string{refsDir, rootsDir} {
 		if err := ours(s.at(d)); errors.Is(err, fs.ErrNotExist) {
 			return nil, ErrMissing
 		} else if err != nil {
