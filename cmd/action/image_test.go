@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 )
 
 // registries are those of running scripts, by their folder.
@@ -64,7 +66,9 @@ func (r registries) registryCmd(ts *testscript.TestScript, neg bool, args []stri
 }
 
 func smallImage(ts *testscript.TestScript, text string) v1.Image {
-	program, err := os.ReadFile("/proc/self/exe")
+	at, err := boxtest.Static()
+	ts.Check(err)
+	program, err := os.ReadFile(at)
 	ts.Check(err)
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

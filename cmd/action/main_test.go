@@ -29,7 +29,15 @@ func TestMain(m *testing.M) {
 		host.Try(os.Args)
 	}
 	boxtest.Become(os.Args)
-	testscript.Main(m, map[string]func(){toolName: main})
+	testscript.Main(tests{m}, map[string]func(){toolName: main})
+}
+
+// tests are all tests, and what is to be taken away after them.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	defer boxtest.RemoveStatic()
+	return t.M.Run()
 }
 
 // engines are run through every script that needs boxes.
@@ -47,6 +55,20 @@ func TestBox(t *testing.T) {
 				boxtest.Need(t, "kern")
 			}
 			scripts(t, "testdata/box", e)
+		})
+	}
+}
+
+// TestImages is what steps do in images. Engine kern shows them this program as
+// their first process, which in an image finds no loader.
+func TestImages(t *testing.T) {
+	boxtest.Boxes(t)
+	for _, e := range engines {
+		t.Run(e, func(t *testing.T) {
+			if e == "kern" {
+				boxtest.Need(t, "kern", "static")
+			}
+			scripts(t, "testdata/image", e)
 		})
 	}
 }

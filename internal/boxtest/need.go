@@ -50,6 +50,13 @@ var trials = []trial{
 	{"loop", makeLoop},
 	{"tmpfs", mountTmpfs},
 	{"kern", runKern},
+	{"static", func() error {
+		is, err := isStatic("/proc/self/exe")
+		if err == nil && !is {
+			err = errors.New("this test program needs a loader; test with CGO_ENABLED=0")
+		}
+		return err
+	}},
 	{"python3", func() error { return runs(boxPath, "python3", "-c", "import threading, subprocess") }},
 	{"setid", tempAllows("nosuid", unix.ST_NOSUID)},
 	{"devices", tempAllows("nodev", unix.ST_NODEV)},

@@ -2,7 +2,6 @@ package host
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
@@ -34,8 +33,6 @@ func TestMain(m *testing.M) {
 	}
 	boxtest.Become(os.Args)
 	code := m.Run()
-	if built.path != "" {
-		os.RemoveAll(filepath.Dir(built.path))
-	}
+	boxtest.RemoveStatic()
 	os.Exit(code)
 }

@@ -3,13 +3,9 @@ package host
 import (
 	"context"
 	"crypto/rand"
-	"debug/elf"
-	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -70,47 +66,11 @@ func manager(t testing.TB) *limits.Manager {
 // is another lacks.
 func self(t testing.TB) string {
 	t.Helper()
-	path, err := os.Executable()
+	path, err := boxtest.Static()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return path
-	}
-	return static(t)
-}
-
-var built struct {
-	once sync.Once
-	path string
-	err  error
-}
-
-// static builds this test program anew, where it runs with cgo.
-func static(t testing.TB) string {
-	t.Helper()
-	built.once.Do(func() {
-		dir, err := os.MkdirTemp("", "host-test-")
-		if err != nil {
-			built.err = err
-			return
-		}
-		built.path = filepath.Join(dir, "host.test")
-		cmd := exec.Command("go", "test", "-c", "-o", built.path, ".")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return built.path
+	return path
 }
 
 func prove(t *testing.T, e box.Engine, m *limits.Manager, alter func(*box.Spec), widen func(*egress.Proxy)) []Proof {

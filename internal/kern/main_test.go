@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -36,53 +34,19 @@ func TestMain(m *testing.M) {
 		probe(os.Args[2:])
 	}
 	code := m.Run()
-	if built.dir != "" {
-		os.RemoveAll(built.dir)
-	}
+	boxtest.RemoveStatic()
 	os.Exit(code)
-}
-
-// built is a static build of this test program, where it is not one itself
-// because the tests run with cgo or the race detector.
-var built struct {
-	once sync.Once
-	dir  string
-	path string
-	err  error
 }
 
 // static gives this test program as one that runs without a loader: on the bare
 // stage that kern is started on, and in an image that holds nothing.
 func static(t testing.TB) string {
 	t.Helper()
-	built.once.Do(func() {
-		self, err := os.Executable()
-		if err != nil {
-			built.err = err
-			return
-		}
-		built.path = self
-		if loader, err := (&Engine{}).loader(); err != nil || loader == "" {
-			built.err = err
-			return
-		}
-		if built.dir, built.err = os.MkdirTemp("", "k"); built.err != nil {
-			return
-		}
-		if built.err = os.Chmod(built.dir, 0o755); built.err != nil {
-			return
-		}
-		built.path = built.dir + "/kern.test"
-		cmd := exec.Command("go", "test", "-c", "-o", built.path, ".")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("build a static test program: %w: %s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
+	path, err := boxtest.Static()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return built.path
+	return path
 }
 
 // fakeBox is kern as far as its caller can see, without any isolation: the host
