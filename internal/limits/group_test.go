@@ -169,7 +169,7 @@ func TestSweep(t *testing.T) {
 	o := func(pid int) owner { return owner{world: m.owner.world, pid: pid, start: 1000 + uint64(pid)} }
 	dead := add("/", o(900), 300) // nobody has this pid; its box lives on
 	deep := add(service, o(901))  // made in another place than we make ours
-	reused := o(1)                // pid 1 is alive, but it is another process
+	reused := o(1)                // attack O163: pid 1 is alive, but it is another process
 	reused.start = 5
 	old := add("/", reused)
 	alive := add("/", o(301), 302)

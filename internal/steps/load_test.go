@@ -354,6 +354,7 @@ var refusals = []struct {
 	{"a tmpfs as one path", "steps:\n- run: x\n  tmpfs: /a", "3:10", "tmpfs is a text"},
 	{"no memory cap where limits are required", "steps:\n- run: x\n  memoryMb: null", "3:13", "requireLimits: false"},
 	{"no pids cap where limits are required", "steps:\n- run: x\n  pids:\n", "3:", "requireLimits: false"},
+	// Attack L143.
 	{"a duplicate key of the file", "steps: [{run: x}]\nsteps: [{run: y}]", "2:1", "line 1"},
 	{"a duplicate key of a step", "steps:\n- run: x\n  run: y", "3:3", "there twice"},
 	{"a duplicate key in other quotes", "steps:\n- run: x\n  'run': y", "3:3", "there twice"},
