@@ -83,9 +83,6 @@ func (a *app) possible(o *options) (code int, ok bool) {
 // maxJobs bounds how many boxes are alive at once.
 const maxJobs = 64
 
-// prepareOut makes the report folder ready. A folder that was asked for and
-// cannot be one is a wrong flag; having no place for one is the host's doing.
-// ok is false when code is the exit status.
 // outInMount says whether a step could write into the report folder, through a
 // writable mount of it or of a folder above it, or is itself shown the report.
 func outInMount(out string, p *steps.Plan) string {
@@ -104,6 +101,9 @@ func within(path, dir string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
+// prepareOut makes the report folder ready. A folder that was asked for and
+// cannot be one is a wrong flag; having no place for one is the host's doing.
+// ok is false when code is the exit status.
 func (a *app) prepareOut(o *options) (code int, ok bool) {
 	made := ""
 	if o.out == "" {

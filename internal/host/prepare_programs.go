@@ -9,8 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 // trustedFolders are where programs are looked for that act as root or for it.
@@ -47,52 +48,8 @@ func program(name string) (string, error) {
 	return "", errors.Join(errs...)
 }
 
-// maxLinks bounds a path that leads through links.
-const maxLinks = 40
-
-// onlyRoot says why somebody who is not root could change what a path leads to:
-// every folder and link on the way, and what is at its end, must be root's and
-// nobody else's to write. Nil if nobody can.
-func onlyRoot(path string) error { return onlyRootFrom(path, maxLinks) }
-
-func onlyRootFrom(path string, links int) error {
-	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%s is no absolute path", path)
-	}
-	at := "/"
-	parts := strings.Split(strings.TrimPrefix(filepath.Clean(path), "/"), "/")
-	for i := -1; i < len(parts); i++ {
-		if i >= 0 {
-			at = filepath.Join(at, parts[i])
-		}
-		st, err := os.Lstat(at)
-		if err != nil {
-			return err
-		}
-		sys, ok := st.Sys().(*syscall.Stat_t)
-		switch {
-		case !ok:
-			return fmt.Errorf("host: bug: no owner in stat of %s", at)
-		case sys.Uid != 0:
-			return fmt.Errorf("%s belongs to user %d and not to root", at, sys.Uid)
-		case st.Mode()&fs.ModeSymlink != 0:
-			if links == 0 {
-				return fmt.Errorf("%s leads through too many links", path)
-			}
-			to, err := os.Readlink(at)
-			if err != nil {
-				return err
-			}
-			if !filepath.IsAbs(to) {
-				to = filepath.Join(filepath.Dir(at), to)
-			}
-			return onlyRootFrom(filepath.Join(append([]string{to}, parts[i+1:]...)...), links-1)
-		case st.Mode().Perm()&0o022 != 0:
-			return fmt.Errorf("%s can be written by others than root (%v)", at, st.Mode())
-		}
-	}
-	return nil
-}
+// onlyRoot says why somebody who is not root could change what a path leads to.
+func onlyRoot(path string) error { return scratch.Way(path, scratch.Root) }
 
 // trySudo has sudo do nothing.
 func trySudo(ctx context.Context) error {

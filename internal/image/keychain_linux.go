@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/lazy"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 // Keychain finds who we are to a registry, in the configuration that docker login and
@@ -222,29 +223,18 @@ func (k *Keychain) helper(name string) (string, error) {
 		if !filepath.IsAbs(dir) || err != nil {
 			continue
 		}
-		for _, p := range []string{filepath.Clean(dir), filepath.Dir(real), real} {
-			if why := k.untrusted(p); why != "" {
-				return "", fmt.Errorf("%s is not started, because %s %s; log in again without a helper", at, p, why)
+		why := scratch.Way(at, scratch.RootOrUs)
+		for _, p := range []string{filepath.Clean(dir), real} {
+			if w := strings.TrimSuffix(k.Workspace, "/"); w != "" && (p == w || strings.HasPrefix(p, w+"/")) {
+				why = fmt.Errorf("%s lies in the workspace", p)
 			}
+		}
+		if why != nil {
+			return "", fmt.Errorf("%s is not started, because %w; log in again without a helper", at, why)
 		}
 		return real, nil
 	}
 	return "", fmt.Errorf("%s is in no folder of PATH", name)
-}
-
-func (k *Keychain) untrusted(p string) string {
-	var st unix.Stat_t
-	switch err := unix.Stat(p, &st); {
-	case err != nil:
-		return "cannot be looked at: " + err.Error()
-	case k.Workspace != "" && (p == k.Workspace || strings.HasPrefix(p, strings.TrimSuffix(k.Workspace, "/")+"/")):
-		return "lies in the workspace"
-	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return "belongs to somebody else"
-	case st.Mode&0o022 != 0:
-		return "can be written by others"
-	}
-	return ""
 }
 
 // limitedBuffer keeps what a helper can have to say.

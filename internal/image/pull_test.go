@@ -675,7 +675,8 @@ func TestHelpersAreStartedFromTrustedFoldersOnly(t *testing.T) {
 	workspace := real(t, t.TempDir())
 	trusted, theirs, open := real(t, t.TempDir()), filepath.Join(workspace, "bin"), real(t, t.TempDir())
 	script := "#!/bin/sh\nread server\n[ \"$1\" = get ] || exit 1\nprintf '{\"Username\":\"u-%s\",\"Secret\":\"s\"}' \"$server\"\n"
-	for _, d := range []string{trusted, theirs, open} {
+	below := filepath.Join(open, "below")
+	for _, d := range []string{trusted, theirs, open, below} {
 		if err := errors.Join(os.MkdirAll(d, 0o755), os.WriteFile(filepath.Join(d, "docker-credential-mine"), []byte(script), 0o755), os.Chmod(d, 0o755)); err != nil {
 			t.Fatal(err)
 		}
@@ -692,6 +693,7 @@ func TestHelpersAreStartedFromTrustedFoldersOnly(t *testing.T) {
 		{"a store for all", `{"credsStore":"mine","auths":{"r.example":{}}}`, trusted, "u-r.example"},
 		{"the workspace", `{"credHelpers":{"r.example":"mine"}}`, theirs + ":" + trusted, ""},
 		{"a folder that all can write", `{"credHelpers":{"r.example":"mine"}}`, open, ""},
+		{"a folder below one that all can write", `{"credHelpers":{"r.example":"mine"}}`, below, ""},
 		{"the current folder", `{"credHelpers":{"r.example":"mine"}}`, ".", ""},
 		{"none", `{"credHelpers":{"r.example":"none"}}`, trusted, ""},
 		{"a name that is a path", `{"credHelpers":{"r.example":"/../../mine"}}`, trusted, ""},

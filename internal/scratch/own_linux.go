@@ -11,6 +11,85 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Who may own what a path leads through.
+type Who int
+
+const (
+	// Root alone. The zero value is the strict one.
+	Root Who = iota
+	// RootOrUs: this process's user as well, and folders like /tmp, where each has
+	// what is its own.
+	RootOrUs
+)
+
+// maxLinks bounds a path that leads through links.
+const maxLinks = 40
+
+// Way says why somebody else could change what a path leads to: every folder and
+// link on the way, and what is at its end, must be of who may own it and nobody
+// else's to write. Nil if nobody can.
+func Way(path string, who Who) error { return way(path, who, maxLinks) }
+
+func way(path string, who Who, links int) error {
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("%s is no absolute path", path)
+	}
+	at := "/"
+	for left := split(path); ; left = left[1:] {
+		var st unix.Stat_t
+		if err := unix.Lstat(at, &st); err != nil {
+			return &os.PathError{Op: "lstat", Path: at, Err: err}
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			if err := who.mayOwn(&st, at); err != nil {
+				return err
+			}
+		} else {
+			if err := who.owns(&st, at); err != nil {
+				return err
+			}
+			to, err := os.Readlink(at)
+			switch {
+			case err != nil:
+				return err
+			case links == 0:
+				return fmt.Errorf("%s leads through too many links", path)
+			case !filepath.IsAbs(to):
+				to = filepath.Join(filepath.Dir(at), to)
+			}
+			return way(filepath.Join(append([]string{to}, left...)...), who, links-1)
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		at = filepath.Join(at, left[0])
+	}
+}
+
+func (w Who) owns(st *unix.Stat_t, at string) error {
+	switch {
+	case st.Uid == 0, w == RootOrUs && int(st.Uid) == os.Geteuid():
+		return nil
+	case w == RootOrUs:
+		return fmt.Errorf("%s belongs to user %d", at, st.Uid)
+	}
+	return fmt.Errorf("%s belongs to user %d and not to root", at, st.Uid)
+}
+
+// mayOwn is owns, and nobody else may write there.
+func (w Who) mayOwn(st *unix.Stat_t, at string) error {
+	if err := w.owns(st, at); err != nil {
+		return err
+	}
+	switch sticky := st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&unix.S_ISVTX != 0; {
+	case st.Mode&0o022 == 0, w == RootOrUs && sticky:
+		return nil
+	case w == RootOrUs:
+		return fmt.Errorf("%s can be written by others (mode %o)", at, st.Mode&0o7777)
+	}
+	return fmt.Errorf("%s can be written by others than root (mode %o)", at, st.Mode&0o7777)
+}
+
 // OpenOwn opens a folder that only we can write to, and that nobody else can put
 // another in the place of: every folder on the way belongs to us or to root, and
 // is written by nobody else, unless it is one like /tmp, where each has what is
@@ -20,7 +99,6 @@ func OpenOwn(path string, make bool) (*os.Root, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%s is no full path", path)
 	}
-	const mostLinks = 16
 	at, links := "/", 0
 	fd, err := unix.Open(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -56,7 +134,7 @@ func OpenOwn(path string, make bool) (*os.Root, error) {
 			continue
 		}
 		unix.Close(next)
-		if links++; len(left) == 1 || links > mostLinks {
+		if links++; len(left) == 1 || links > maxLinks {
 			return nil, fmt.Errorf("%s is a link", filepath.Join(at, name))
 		}
 		left = append(split(to), left[1:]...)
@@ -83,8 +161,8 @@ func readLink(fd int, path string) (to string, link bool, err error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return "", false, nil
 	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return "", false, fmt.Errorf("%s is a link of user %d", path, st.Uid)
+	if err := RootOrUs.owns(&st, path); err != nil {
+		return "", false, err
 	}
 	b := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", b)
@@ -114,11 +192,5 @@ func trusted(fd int, path string) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("look at %s: %w", path, err)
 	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d", path, st.Uid)
-	}
-	if st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
-		return fmt.Errorf("%s can be written by others (mode %o)", path, st.Mode&0o7777)
-	}
-	return nil
+	return RootOrUs.mayOwn(&st, path)
 }
