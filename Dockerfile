@@ -1,7 +1,7 @@
 # The program as an image, for self-hosted runners, laptops and images of your own:
 #
 #   docker build -t untrusted-steps .                     with the tools of BASE
-#   docker build -t untrusted-steps:program --target program .    13 MB, nothing else
+#   docker build -t untrusted-steps:program --target program .    14 MB, nothing else
 #
 # docs/container.md has the words it is started with: what a container may do
 # unless told otherwise is not enough to make boxes. It is not the action, which is

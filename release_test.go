@@ -33,7 +33,7 @@ func binaryName(arch string) string { return "untrusted-steps-linux-" + arch }
 // sources copies what a release is built of to a folder.
 func sources(t *testing.T, to string) {
 	t.Helper()
-	for _, from := range []string{"cmd", "internal", "scripts", "go.mod", "go.sum"} {
+	for _, from := range []string{"cmd", "internal", "sandbox", "scripts", "go.mod", "go.sum"} {
 		err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:

@@ -102,7 +102,10 @@ func TestCIRequires(t *testing.T) {
 	if !strings.Contains(string(b), "\n  export BOX_REQUIRE=\"$require,kern\"\n") || !strings.Contains(string(b), "\n  export BOX_REQUIRE=\"$require\"\n") {
 		t.Error(".ci/run does not require the list with kern, and the list where there is none")
 	}
-	all := append(listed, "kern")
+	if !strings.Contains(string(b), "\nexport BOX_REQUIRE=\"$BOX_REQUIRE,runsc\"\n") {
+		t.Error(".ci/run does not require runsc")
+	}
+	all := append(listed, "kern", "runsc")
 	for _, n := range need.Names() {
 		_, excused := notInCI[n]
 		switch required := slices.Contains(all, n); {

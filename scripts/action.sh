@@ -9,6 +9,19 @@ export -n UNTRUSTED_STEPS_TOKEN
 here=${UNTRUSTED_STEPS_ACTION:?}
 engine=${UNTRUSTED_STEPS_ENGINE:-auto}
 
+# No program of the workspace is started here, whatever PATH says, nor one of
+# wherever we stand. What runs the steps has the caller's PATH again.
+callers=$PATH
+IFS=: read -r -a dirs <<<"$callers"
+ours=
+for d in "${dirs[@]}"; do
+  case $d in
+    "${GITHUB_WORKSPACE:-/nowhere}" | "${GITHUB_WORKSPACE:-/nowhere}"/*) ;;
+    /*) ours=${ours:+$ours:}$d ;;
+  esac
+done
+PATH=$ours
+
 case $(uname -m) in
   x86_64) arch=amd64 ;;
   aarch64 | arm64) arch=arm64 ;;
@@ -29,8 +42,22 @@ if [ ! -x "$bin" ]; then
   fi
   chmod 755 "$dir"
   # Nothing of the workspace takes part in the build: no go.work, no flags, and
-  # no git, which would run what a repository around the tree configures.
-  if ! (cd "$here" && GOWORK=off GOFLAGS='' CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$dir/untrusted-steps" ./cmd/action) >&2; then
+  # no git, which would run what a repository around the tree configures. Nor does
+  # Go's file of settings, which could name a program to run: only where modules
+  # come from is read from it.
+  build() {
+    cd "$here"
+    export GOWORK=off GOFLAGS='' CGO_ENABLED=0
+    names=(GOPROXY GONOPROXY GOPRIVATE GOSUMDB GONOSUMDB GOINSECURE GOMODCACHE GOCACHE)
+    mapfile -t values < <(GOTOOLCHAIN=local go env "${names[@]}" 2>/dev/null)
+    if [ "${#values[@]}" = "${#names[@]}" ]; then
+      for i in "${!names[@]}"; do
+        if [ -n "${values[i]}" ]; then export "${names[i]}=${values[i]}"; fi
+      done
+    fi
+    GOENV=off go build -trimpath -buildvcs=false -o "$dir/untrusted-steps" ./cmd/action
+  }
+  if ! (build) >&2; then
     # Not 1, which says that some step failed.
     echo "untrusted-steps: the action could not be built here, so nothing ran; what go said is above" >&2
     exit 3
@@ -53,4 +80,5 @@ fi
 if [ -n "${UNTRUSTED_STEPS_TOKEN:-}" ]; then
   export UNTRUSTED_STEPS_TOKEN
 fi
+PATH=$callers
 exec "$bin"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
+	"github.com/untrusted-steps/untrusted-steps/internal/gvisor"
 )
 
 // actVersion is the one whose ways these tests know.
@@ -157,6 +158,29 @@ runs:
         find KEPT -mindepth 1 -maxdepth 1 -name "$PATTERN" -exec cp -r {} "$TO" ';'
 `
 
+// keptRunsc stands in for actions/cache, which an earlier job has filled with RUNSC.
+const keptRunsc = `
+name: cache
+inputs:
+  path: { required: true }
+  key: { required: true }
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env:
+        TO: ${{ inputs.path }}
+        KEY: ${{ inputs.key }}
+      run: |
+        [[ $KEY == *RELEASE-Linux-* ]] || { echo "the key $KEY does not name the version of runsc"; exit 1; }
+        sum=$(sha256sum "RUNSC" | cut -c1-64)
+        mkdir -p "${TO/#\~/$HOME}/$sum"
+        cp "RUNSC" "${TO/#\~/$HOME}/$sum/runsc"
+`
+
+// cacheAction is the one that gvisor.yml keeps runsc with.
+const cacheAction = "actions/cache@0057852bfaa89a56745cba8c7296529d2fc39830"
+
 func (w workflow) run(t *testing.T, act string) job {
 	t.Helper()
 	dir, root := boxtest.OpenDir(t), moduleRoot(t)
@@ -177,6 +201,7 @@ func (w workflow) run(t *testing.T, act string) job {
 	write("download/action.yml", kept.Replace(fetchArtifacts), 0o644)
 	write("artifacts/.keep", "", 0o644)
 	write("setup-go/action.yml", setupGo, 0o644)
+	write("cache-runsc/action.yml", strings.NewReplacer("RUNSC", os.Getenv("RUNSC_BIN"), "RELEASE", gvisor.Release).Replace(keptRunsc), 0o644)
 	write("event.json", w.payload, 0o644)
 	write("repo/README", "", 0o644)
 	write("home/.keep", "", 0o644)
@@ -194,6 +219,7 @@ func (w workflow) run(t *testing.T, act string) job {
 		"--local-repository", "actions/setup-go@v5="+filepath.Join(dir, "setup-go"),
 		"--local-repository", "actions/upload-artifact@v4="+filepath.Join(dir, "upload"),
 		"--local-repository", "actions/download-artifact@v4="+filepath.Join(dir, "download"),
+		"--local-repository", cacheAction+"="+filepath.Join(dir, "cache-runsc"),
 		"--local-repository", "untrusted-steps/untrusted-steps@v1="+action,
 		"--no-skip-checkout", "--action-offline-mode", "--no-cache-server", "--action-cache-path", filepath.Join(dir, "cache"))
 	if w.token != "" {
@@ -233,7 +259,7 @@ func copyAction(t *testing.T, from, to string, shipped bool) {
 			t.Fatal(err)
 		}
 	}
-	folders := []string{"scripts", "cmd", "internal"}
+	folders := []string{"scripts", "cmd", "internal", "sandbox"}
 	if shipped {
 		folders = folders[:1]
 		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(to, "dist", "untrusted-steps-linux-"+runtime.GOARCH), ".")
@@ -407,6 +433,36 @@ func TestExamplesUnderAct(t *testing.T) {
 		j.check(t, "failure", map[string]string{"verdict": "fail", "failed-steps": "tests", "changed-files": "0"}, "skipped")
 		if !strings.Contains(j.log, "kept ") || !strings.Contains(j.log, "report.json") {
 			t.Errorf("the report of a run that failed is not kept:\n%s", j.log)
+		}
+	})
+}
+
+// TestGvisorExampleUnderAct: the policy of the base has every step of the change in a
+// box with a kernel of its own, and the runsc that was kept is the one that is used.
+func TestGvisorExampleUnderAct(t *testing.T) {
+	boxtest.Boxes(t)
+	boxtest.Need(t, "runsc")
+	act := needAct(t)
+	const policy, steps, own = "engine: gvisor\nnetwork: false", ".github/untrusted-steps.yml", ".github/untrusted-steps-policy.yml"
+	run := func(list string) job {
+		return workflow{name: "gvisor.yml", event: "pull_request", payload: pull, shipped: true, sources: map[string]map[string]string{
+			"the-base":   {own: policy},
+			"the-change": {steps: list, own: "engine: native"},
+		}}.run(t, act)
+	}
+	t.Run("a step has that kernel, and runsc is not built again", func(t *testing.T) {
+		j := run("steps: [{id: tests, run: grep -q gvisor /proc/version && touch made}]")
+		j.check(t, "success", map[string]string{"verdict": "pass", "changed-files": "1"}, "tests", "pass")
+		if strings.Contains(j.log, "building runsc") {
+			t.Errorf("runsc is built:\n%s", j.log)
+		}
+	})
+	t.Run("a change that asks for less runs nothing", func(t *testing.T) {
+		j := run("steps:\n- {id: tests, engine: native, run: echo they ran}\n")
+		if j.gate != "failure" || j.result != "failure" || strings.Contains(j.log, "| they ran") ||
+			!strings.Contains(j.log, "change/.github/untrusted-steps.yml:2:23: engine is not one") ||
+			!strings.Contains(j.log, "base/.github/untrusted-steps-policy.yml:1:9: the policy: engine is gvisor") {
+			t.Errorf("gate %q, job %q\n%s", j.gate, j.result, j.log)
 		}
 	})
 }

@@ -20,6 +20,7 @@ import (
 // called. $KERN is the exit status of `kern install`.
 const told = `#!/bin/sh
 echo "called: $* pid $$ file ${UNTRUSTED_STEPS_FILE-none}"
+echo "path $PATH"
 echo "$* has token ${UNTRUSTED_STEPS_TOKEN-none}"
 [ "$*" != "kern install" ] || exit "${KERN:-0}"
 exit 41
@@ -68,6 +69,9 @@ func (s script) run(t *testing.T) (code, pid int, out string) {
 	cmd.Env = append([]string{
 		"PATH=" + filepath.Join(dir, "path") + ":" + filepath.Join(dir, "tools"), "UNTRUSTED_STEPS_ACTION=" + dir, "TMPDIR=" + dir,
 	}, s.env...)
+	for i := range cmd.Env {
+		cmd.Env[i] = strings.ReplaceAll(cmd.Env[i], "HERE", dir)
+	}
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b
 	err = cmd.Run()
@@ -75,7 +79,7 @@ func (s script) run(t *testing.T) (code, pid int, out string) {
 	if err != nil && !errors.As(err, &ended) {
 		t.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode(), cmd.Process.Pid, b.String()
+	return cmd.ProcessState.ExitCode(), cmd.Process.Pid, strings.ReplaceAll(b.String(), dir, "HERE")
 }
 
 // TestActionScript: what stands between the runner and the program.
@@ -111,6 +115,14 @@ func TestActionScript(t *testing.T) {
 		{"and not for a build",
 			script{empty: true, env: []string{"UNTRUSTED_STEPS_TOKEN=t0k"}, path: map[string]string{"go": "#!/bin/sh\necho go has ${UNTRUSTED_STEPS_TOKEN-none}\nexit 1\n"}}, 3,
 			[]string{"go has none"}, []string{"t0k"}},
+		{"nor does Go's file of settings take part in one",
+			script{empty: true, path: map[string]string{"go": "#!/bin/sh\n[ $1 != env ] || { for i in 1 2 3 4 5 6 7 8; do echo v$i; done; exit; }\necho settings $GOENV flags ${GOFLAGS-none} proxy $GOPROXY cache $GOCACHE\nexit 1\n"}}, 3,
+			[]string{"settings off flags proxy v1 cache v8"}, nil},
+		{"nor a go of the workspace, or of wherever the job stands",
+			script{empty: true, env: []string{"GITHUB_WORKSPACE=HERE/path"}, path: map[string]string{"go": "#!/bin/sh\necho called\n", "uname": "#!/bin/sh\necho called\n"}}, 3,
+			[]string{"there is no Go to build it"}, []string{"called"}},
+		{"what runs the steps has the caller's PATH",
+			script{env: []string{"GITHUB_WORKSPACE=HERE/path"}}, 41, []string{"path HERE/path:"}, nil},
 		{"without a token there is none",
 			script{env: []string{"UNTRUSTED_STEPS_TOKEN="}}, 41, []string{"\n has token none"}, nil},
 		{"an input is never read as a script",

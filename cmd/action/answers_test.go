@@ -22,6 +22,8 @@ var toStdout = map[string]string{
 	"unstarted":    "for commands to the runner, which are ours",
 	"wouldRun":     "it is set to nothing",
 	"doctorsPlace": "it is set to nothing",
+	"doctor":       "it is set to nothing",
+	"mcp":          "the output is the protocol's, JSON in which no text of a box is a line of its own",
 }
 
 // TestAnswersGoThroughPrint: whatever a verb prints to stdout may quote names that

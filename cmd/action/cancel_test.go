@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -189,7 +190,8 @@ func groups(t *testing.T, pid int) []string {
 			return nil // a group that ends while we look
 		}
 		name := d.Name()
-		if d.IsDir() && strings.HasPrefix(name, "untrusted-steps-") && strings.Contains(name, fmt.Sprintf("-%d-", pid)) {
+		// untrusted-steps-WORLD-PID-…: a number further on may be the same.
+		if f := strings.Split(name, "-"); d.IsDir() && strings.HasPrefix(name, "untrusted-steps-") && len(f) > 4 && f[3] == strconv.Itoa(pid) {
 			out = append(out, path)
 		}
 		return nil

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 )
 
 // inCheckout is where a file of the caller's lies as git, the forge and code
@@ -30,7 +32,7 @@ func (a *app) checkoutOf(file string) (c inCheckout, ok bool) {
 		return c, false
 	}
 	job := a.getenv("GITHUB_WORKSPACE")
-	if job = realPath(job); !filepath.IsAbs(job) || !within(real, job) {
+	if job = session.Real(job); !filepath.IsAbs(job) || !session.Within(real, job) {
 		job = ""
 	}
 	for at := filepath.Dir(real); ; at = filepath.Dir(at) {
@@ -78,7 +80,7 @@ func (a *app) patched(file string) inCheckout {
 	if abs, err := filepath.Abs(file); err == nil {
 		file = abs
 	}
-	if real := realPath(file); real != "" {
+	if real := session.Real(file); real != "" {
 		file = real
 	}
 	return inCheckout{filepath.Dir(file), filepath.Base(file)}

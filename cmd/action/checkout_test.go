@@ -130,7 +130,12 @@ func TestThePatchOfAnAuditAppliesAsTheLogSays(t *testing.T) {
 			}
 			var log strings.Builder
 			a := &app{getenv: func(string) string { return "" }, stdout: &log, stderr: io.Discard}
-			r := &run{app: a, opt: &options{file: file, out: filepath.Join(dir, "out")}, plan: p, source: []byte(src), masker: gha.NewMasker(),
+			folder, err := report.Prepare(filepath.Join(dir, "out"), filepath.Join(dir, "plain"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer folder.Close()
+			r := &run{app: a, opt: &options{file: file, out: folder.Path, folder: folder}, plan: p, source: []byte(src), masker: gha.NewMasker(),
 				result: &steps.Result{Steps: []steps.StepResult{{ID: "a", EgressProposal: []string{"example.org"}}}}}
 			r.openLog(&log, &log, "")
 			r.propose()

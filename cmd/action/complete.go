@@ -204,7 +204,7 @@ func (c commandLine) offer(ids func(file string) []string) (o offer) {
 
 // offerFlags are the flags that are not there yet.
 func (v *verb) offerFlags(begun string, before []argument) (o offer) {
-	for _, f := range v.shownFlags() {
+	for _, f := range v.flags {
 		if !slices.ContainsFunc(before, func(a argument) bool { return a.name == f.name }) {
 			o.add(begun, "--"+f.name, f.brief())
 		}

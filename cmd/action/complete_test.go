@@ -47,7 +47,7 @@ func TestOffer(t *testing.T) {
 		"run --on":                            "--only --only-report",
 		"run --only-report --on":              "--only",
 		"run --host":                          "--host-setup",
-		"run --engine ":                       "auto kern native",
+		"run --engine ":                       "auto kern native gvisor",
 		"run --engine n":                      "native",
 		"run --engine=n":                      "--engine=native",
 		"run -engine=n":                       "-engine=native",
@@ -155,7 +155,7 @@ func TestEveryFlagIsOffered(t *testing.T) {
 	same(t, "verbs", verbNames(), got)
 	for _, name := range verbNames() {
 		var want, got []string
-		for _, f := range verbOf(name).shownFlags() {
+		for _, f := range verbOf(name).flags {
 			want = append(want, "--"+f.name)
 		}
 		for _, line := range ask(name, "-") {
@@ -238,7 +238,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 		{"untrusted-steps|", 1, strings.Join(verbNames(), " ")},
 		{"untrusted-steps|run|--on", 2, "--only --only-report"},
 		{"untrusted-steps|run|--engine|=|n", 4, "native"},
-		{"untrusted-steps|run|--engine|=", 3, "auto kern native"},
+		{"untrusted-steps|run|--engine|=", 3, "auto kern native gvisor"},
 		{"untrusted-steps|run|", 2, ""}, // by readline
 		{`untrusted-steps|run|s\ p.yml|--only|`, 4, "build test"},
 		{`untrusted-steps|run|"s p.yml"|--only|=|build,`, 5, "build,test"},

@@ -142,7 +142,8 @@ func TestInputsAndOutputsAgree(t *testing.T) {
 // TestDefaultsAgree: the defaults in action.yml are those in the README.
 func TestDefaultsAgree(t *testing.T) {
 	m := readManifest(t)
-	for line := range strings.Lines(document(t, "README.md")) {
+	inputs, _, _ := strings.Cut(document(t, "README.md"), "<!-- keys -->") // a key may have an input's name
+	for line := range strings.Lines(inputs) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 {
 			continue
@@ -158,8 +159,7 @@ func TestDefaultsAgree(t *testing.T) {
 	}
 }
 
-// TestKeysAgree: the README's table of keys has every key that is built, and
-// its list of keys that are not has every other.
+// TestKeysAgree: the README's table of keys has every key that there is.
 func TestKeysAgree(t *testing.T) {
 	readme := document(t, "README.md")
 	_, rest, ok := strings.Cut(readme, "<!-- keys -->")
@@ -169,30 +169,14 @@ func TestKeysAgree(t *testing.T) {
 	built := schemaKeys(t)
 	same(t, "keys of the schema and of the README", built, column(t, rest, "key"))
 
-	_, rest, ok = strings.Cut(rest, "not built yet (")
-	list, _, ok2 := strings.Cut(rest, ")")
-	if !ok || !ok2 {
-		t.Fatal("the README has no list of keys that are not built yet")
-	}
-	var unbuilt []string
-	for _, w := range codeWord.FindAllStringSubmatch(list, -1) {
-		unbuilt = append(unbuilt, w[1])
-		if slices.Contains(built, w[1]) {
-			t.Errorf("the README says that %s is not built yet", w[1])
-		}
-		_, err := steps.Load("f.yml", []byte("steps:\n  - id: one\n    run: 'true'\n    "+w[1]+": x\n"), steps.Options{Workspace: t.TempDir()})
-		if err == nil || !strings.Contains(err.Error(), w[1]) || !strings.Contains(err.Error(), "not built yet") {
-			t.Errorf("the key %s is not refused as one that is not built yet: %v", w[1], err)
-		}
-	}
-	same(t, "keys of the format and keys that the README speaks of", formatKeys, append(unbuilt, built...))
+	same(t, "keys of the format and of the schema", formatKeys, built)
 }
 
-// formatKeys are the keys of the format, whether they are built or not.
+// formatKeys are the keys of the format: none of them may get lost.
 var formatKeys = strings.Fields(`
-	id name run command code language image setup env passEnv workdir memoryMb pids cpus timeoutS requireLimits diskMb
+	id name run command code language engine image setup setupEgress setupTimeoutS setupCache env passEnv workdir memoryMb pids cpus timeoutS requireLimits diskMb
 	network egressAllow egressDeny egressMode egressMaxBytes expectDenied mounts tmpfs capDrop profiles apparmor securityProfile
-	enforceLimits maxOutputBytes trackFiles depsReadonly needs allowChanges onFailure continueOnError retries tolerate expect`)
+	enforceLimits maxOutputBytes trackFiles depsReadonly kernel needs allowChanges onFailure continueOnError retries tolerate expect`)
 
 // schemaKeys are the keys of a step in the published schema.
 func schemaKeys(t *testing.T) []string {
@@ -288,7 +272,7 @@ func TestKeyDefaultsAgree(t *testing.T) {
 }
 
 // TestFaultsAreDocumented: every fault has its section, in the order of
-// precedence, and the README's table has them all but what is not built.
+// precedence, and the README's table has them all.
 func TestFaultsAreDocumented(t *testing.T) {
 	var want []string
 	for _, k := range box.Kinds {
@@ -304,15 +288,7 @@ func TestFaultsAreDocumented(t *testing.T) {
 		t.Errorf("sections of docs/faults.md (-want +got)\n%s", diff)
 	}
 	got := column(t, document(t, "README.md"), "fault")
-	unbuilt := slices.DeleteFunc(slices.Clone(want), func(f string) bool { return slices.Contains(got, f) })
-	for _, f := range unbuilt {
-		_, section, _ := strings.Cut(document(t, "docs/faults.md"), "## "+f+"\n")
-		section, _, _ = strings.Cut(section, "\n## ")
-		if !strings.Contains(section, "Not built yet") {
-			t.Errorf("the fault %s is not in the README's table", f)
-		}
-	}
-	if diff := cmp.Diff(slices.DeleteFunc(want, func(f string) bool { return slices.Contains(unbuilt, f) }), got); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("faults in the README's table (-want +got)\n%s", diff)
 	}
 }
@@ -340,7 +316,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 		if !v.hidden && !regexp.MustCompile("(`|"+toolName+" )"+v.name+"[ `]").MatchString(readme) {
 			t.Errorf("the README has no verb %s", v.name)
 		}
-		for _, f := range v.shownFlags() {
+		for _, f := range v.flags {
 			if !strings.Contains(readme, "--"+f.name) {
 				t.Errorf("the README has no --%s, which %s has", f.name, v.name)
 			}
@@ -420,14 +396,19 @@ func TestREADMEExamples(t *testing.T) {
 func copied(t *testing.T, where, block string) {
 	t.Helper()
 	for what, want := range map[string]string{
-		"the steps file of the base branch":       "github.event.pull_request.base.sha",
-		"and not that of the change":              "file: base/",
-		"no token in the checkout":                "path: change, persist-credentials: false",
-		"a Go to build the action with":           "actions/setup-go@",
-		"user namespaces where AppArmor has them": "kernel.apparmor_restrict_unprivileged_userns=0",
+		"the steps file of the base branch": "github.event.pull_request.base.sha",
+		"and not that of the change":        "file: base/",
+		"no token in the checkout":          "path: change, persist-credentials: false",
+		"a Go to build the action with":     "actions/setup-go@",
 	} {
 		if !strings.Contains(block, want) {
 			t.Errorf("the workflow of %s, which people copy, lacks %s (%s)", where, what, want)
+		}
+	}
+	// The action adds what is missing for itself alone, unless it is told not to.
+	for _, never := range []string{"sysctl", "host-setup"} {
+		if strings.Contains(block, never) {
+			t.Errorf("the workflow of %s, which people copy, has %s", where, never)
 		}
 	}
 }

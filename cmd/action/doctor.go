@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +20,8 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -35,13 +36,26 @@ func (a *app) doctor(args []string) int {
 	if code, ok := a.possible(&o); !ok {
 		return code
 	}
+	// As a run with that flag would find this host, for as long as it looks.
+	undo, code, ok := a.hostSetup(&o, func() bool {
+		quiet, copied := *a, o
+		quiet.stdout, quiet.stderr = io.Discard, io.Discard
+		_, ok := quiet.doctorsPlace(&copied)
+		return ok
+	})
+	if !ok {
+		return code
+	}
+	defer undo()
 	if code, ok := a.doctorsPlace(&o); !ok {
 		return code
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	places := session.KeptIn(a.getenv, o.workspace)
+	session.Sweep(a.getenv, o.workspace)
 	r := host.Examine(ctx, host.Here(a.getenv), host.Options{
-		Workspace: o.workspace, Places: keptIn(a.getenv, o.workspace), Temp: os.TempDir(),
+		Workspace: o.workspace, Places: places, Temp: os.TempDir(),
 		Disk: steps.DefaultDiskMb << 20, Engines: a.boxes(&o),
 	})
 	r.Version = toolVersion()
@@ -74,27 +88,11 @@ func (a *app) doctorsPlace(o *options) (code int, ok bool) {
 	return 0, true
 }
 
-// keptIn are the folders that what steps write may be kept in, the best first:
-// the one that holds the workspace, then those that exist of the caller's own.
-func keptIn(getenv func(string) string, workspace string) []string {
-	places := []string{filepath.Dir(workspace)}
-	for _, dir := range stateDirs(getenv, workspace) {
-		for dir != "/" {
-			if _, err := os.Stat(dir); err == nil {
-				places = append(places, dir)
-				break
-			}
-			dir = filepath.Dir(dir)
-		}
-	}
-	return slices.Compact(places)
-}
-
 // boxes are the engines that were asked for, each with a full box to run.
 func (a *app) boxes(o *options) (list []host.Engine) {
-	for _, c := range candidates {
-		if o.engine == "auto" || o.engine == c.name {
-			list = append(list, host.Engine{Name: c.name, Get: c.get, Box: func(ctx context.Context) (string, error) {
+	for _, c := range a.candidates() {
+		if o.engine == "auto" || o.engine == c.Name {
+			list = append(list, host.Engine{Name: c.Name, Get: c.Get, Named: c.Named, Box: func(ctx context.Context) (string, error) {
 				return a.box(ctx, o, c)
 			}})
 		}
@@ -102,12 +100,22 @@ func (a *app) boxes(o *options) (list []host.Engine) {
 	return list
 }
 
+func (a *app) candidates() []session.Candidate {
+	if a.engines != nil {
+		return a.engines
+	}
+	return session.Candidates()
+}
+
 // box runs a full box: capped, and with a workspace as steps have it. The
 // caller's own workspace is left alone; a folder beside it stands for it, which
 // is on the same file system as a rule.
-func (a *app) box(ctx context.Context, o *options, c candidate) (by string, err error) {
-	r := &run{app: a, opt: o, plan: &steps.Plan{}, result: &steps.Result{}, log: gha.NewLog(gha.NewOutlet(io.Discard), gha.LogOptions{Now: time.Now})}
-	e, closeIt, err := c.open(ctx, r)
+func (a *app) box(ctx context.Context, o *options, c session.Candidate) (by string, err error) {
+	on := session.New(session.Options{
+		Version: toolVersion(), Getenv: a.getenv, LookupEnv: a.lookupEnv, Workspace: o.workspace, KernSHA256: o.kernSHA256, RunscSHA256: o.runscSHA256,
+		Plan: &steps.Plan{}, Result: &steps.Result{}, Log: gha.NewLog(gha.NewOutlet(io.Discard), gha.LogOptions{Now: time.Now}),
+	})
+	e, closeIt, err := c.Open(ctx, on)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", host.ErrNoEngine, err)
 	}
@@ -121,28 +129,28 @@ func (a *app) box(ctx context.Context, o *options, c candidate) (by string, err 
 		return "", err
 	}
 	defer mgr.Close()
-	dir, err := os.MkdirTemp(filepath.Dir(o.workspace), ".untrusted-steps-doctor-")
+	own, err := scratch.Make(filepath.Dir(o.workspace), scratch.Doctor)
 	if err != nil {
-		dir, err = os.MkdirTemp("", "untrusted-steps-doctor-")
+		own, err = scratch.Make("", scratch.Doctor)
 	}
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
-	ws := filepath.Join(dir, "workspace")
-	if err := os.Mkdir(ws, 0o755); err != nil {
+	defer own.Remove()
+	if err := os.Mkdir(filepath.Join(own.At(), "workspace"), 0o755); err != nil {
 		return "", err
 	}
-	tree, _, err := steps.OpenTree(ctx, ws, steps.TreeOptions{Home: a.getenv("HOME"), StateDirs: stateDirs(a.getenv, ws)})
+	ws := filepath.Join(own.Path, "workspace")
+	tree, _, err := steps.OpenTree(ctx, ws, steps.TreeOptions{Home: a.getenv("HOME"), StateDirs: session.StateDirs(a.getenv, ws)})
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, tree.Close()) }()
-	if err := r.probe(ctx, e, mgr, tree); err != nil {
+	if err := on.Probe(ctx, e, mgr, tree); err != nil {
 		return "", err
 	}
 	// What an earlier run saw is no answer to what is so now.
-	if _, err := r.proveNow(ctx, e, mgr); err != nil {
+	if _, err := on.ProveNow(ctx, e, mgr); err != nil {
 		return "", err
 	}
 	info := e.Info()
@@ -150,7 +158,7 @@ func (a *app) box(ctx context.Context, o *options, c candidate) (by string, err 
 	if at, ok := e.(interface{ Path() string }); ok {
 		by += " at " + at.Path()
 	}
-	for _, n := range r.result.Notes {
+	for _, n := range on.Result.Notes {
 		by += "; " + n
 	}
 	return by, nil
@@ -177,7 +185,11 @@ func (a *app) prepare(args []string) int {
 	defer stop()
 	p := &host.Preparer{Setup: setup, Getenv: a.getenv, PID: os.Getppid(), Lasting: true, Say: a.sayHost}
 	if undo {
-		if err := p.Undo(ctx); err != nil {
+		err := p.Undo(ctx)
+		if ctx.Err() != nil {
+			return exitCancelled
+		}
+		if err != nil {
 			fmt.Fprintf(a.stderr, "untrusted-steps: not all could be taken away: %s\n", gha.Inert(strings.ReplaceAll(err.Error(), "\n", "; ")))
 			return exitRefused
 		}
@@ -188,6 +200,9 @@ func (a *app) prepare(args []string) int {
 	}
 	if dry {
 		plan, err := p.Look(ctx)
+		if ctx.Err() != nil {
+			return exitCancelled
+		}
 		if err != nil {
 			fmt.Fprintf(a.stderr, "untrusted-steps: %s\n", gha.Inert(err.Error()))
 			return exitRefused
@@ -195,10 +210,16 @@ func (a *app) prepare(args []string) int {
 		return a.print(plan.Text())
 	}
 	done := p.Begin(ctx)
+	if ctx.Err() != nil {
+		return exitCancelled
+	}
 	if !done.Complete {
+		if plan, err := p.Look(ctx); err == nil && len(plan.Actions) > 0 {
+			a.sayHost("who may be root here can do it; the commands are printed by: untrusted-steps prepare --dry-run")
+		}
 		return exitRefused
 	}
-	if len(done.Notes) == 0 {
+	if len(done.Notes) == 0 && len(done.Hints) == 0 {
 		a.sayHost("nothing is missing")
 	}
 	return exitPass
@@ -211,9 +232,9 @@ func (a *app) sayHost(line string) {
 
 // hostSetup adds to this host what a run needs and lacks, as far as it was asked
 // to, and says so in the report. It may start this program again in its own place
-// and then does not return. The steps file is looked at first: a host is not
-// changed for one that is wrong.
-func (a *app) hostSetup(o *options) (undo func(), code int, ok bool) {
+// and then does not return. would says whether anything would be run at all: a host
+// is not changed for a steps file that is wrong.
+func (a *app) hostSetup(o *options, would func() bool) (undo func(), code int, ok bool) {
 	undo = func() {}
 	if o.hostSetup == "" {
 		o.hostSetup = string(host.SetupOff)
@@ -223,7 +244,7 @@ func (a *app) hostSetup(o *options) (undo func(), code int, ok bool) {
 		return undo, a.misused(o, "--host-setup: %v", err), false
 	}
 	defer func() { _ = a.unsetenv(host.Marker) }() // for this program alone
-	if setup == host.SetupOff || !a.wouldRun(o) {
+	if setup == host.SetupOff || !would() {
 		return undo, 0, true
 	}
 	p := &host.Preparer{Setup: setup, Getenv: a.getenv, Args: os.Args[1:], Say: a.sayHost, BeforeExec: func() error { return a.againFrom(o) }}

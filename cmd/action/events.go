@@ -43,14 +43,3 @@ func (a *app) warnOfToken(o *options) {
 	a.warn(o, "this job may ask for an OIDC token (permissions: id-token: write); no box gets it, and a gate needs none: "+
 		"take id-token: write out of this job's permissions, and sign or deploy in another job")
 }
-
-// persisted is the warning about credentials that a checkout left in the
-// workspace. No step sees them, but what runs after us does.
-func persisted(list []string) string {
-	more := ""
-	if len(list) > 1 {
-		more = fmt.Sprintf(" and %d more", len(list)-1)
-	}
-	return fmt.Sprintf("the checkout left its token in %s%s; no step sees it, and what runs later in this job does: "+
-		"give actions/checkout persist-credentials: false", list[0], more)
-}

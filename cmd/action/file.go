@@ -10,35 +10,39 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha/checks"
-	"github.com/untrusted-steps/untrusted-steps/internal/registry"
+	"github.com/untrusted-steps/untrusted-steps/internal/report"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
 // options are what flags or action inputs ask for.
 type options struct {
-	verb       string   // "" is the action
-	operands   []string // beside flags
-	file       string   // "-" is stdin, "" is text
-	text       string   // the steps themselves
-	workspace  string
-	out        string
-	engine     string
-	jobs       int
-	only       string
-	json       bool
-	onlyReport bool
-	kernSHA256 string
-	freshProof bool
-	format     string
-	tell       checks.Want // what a pull request is told
-	token      string      // for that; a secret
-	policy     string      // the file of a ceiling; "" is none
+	verb        string   // "" is the action
+	operands    []string // beside flags
+	file        string   // "-" is stdin, "" is text
+	text        string   // the steps themselves
+	workspace   string
+	out         string
+	folder      *report.Folder // of out, once it is prepared
+	engine      string
+	jobs        int
+	only        string
+	json        bool
+	onlyReport  bool
+	kernSHA256  string
+	runscSHA256 string
+	freshProof  bool
+	format      string
+	tell        checks.Want // what a pull request is told
+	token       string      // for that; a secret
+	policy      string      // the file of a ceiling; "" is none
 	// allowEvents names privileged events to run for all the same.
 	allowEvents string
 	source      []byte        // what was read, once it was
 	ceiling     *steps.Policy // the policy, once it was read
 	warnings    []string      // for the report: they were said
 	shard       string        // i/n
+	defaults    string        // a steps file without steps
 	durations   string        // a report.json
 	merges      bool          // nothing runs: there is no workspace that steps write to
 	part        steps.Part
@@ -68,7 +72,7 @@ func (a *app) workspace(o *options) (code int, ok bool) {
 		return a.next(a.wrong("--workspace %s: %v", ws, err), "name the folder the steps are to work in, with --workspace DIR"), false
 	}
 	o.workspace = real
-	if _, why := steps.NewGuard(a.loadOptions(o)).Source(real); why != "" {
+	if _, why := steps.NewGuard(a.loadOptions(o)).Workspace(real); why != "" {
 		return a.next(a.wrong("--workspace %s: %s", real, why), "name the folder of one project, with --workspace DIR"), false
 	}
 	return 0, true
@@ -157,17 +161,9 @@ func (a *app) read(o *options) (name string, src []byte, err error) {
 }
 
 func (a *app) loadOptions(o *options) steps.Options {
-	lo := steps.Options{
-		Workspace: o.workspace, Home: a.getenv("HOME"), HostEnv: a.lookupEnv, XDG: map[string]string{},
-		BareList: o.file == "", Part: o.part,
-	}
-	cwd, err := os.Getwd()
-	if err == nil && a.environ != nil {
-		lo.HostPreset = registry.NewReader(a.environ(), o.workspace, cwd).Preset
-	}
-	for _, n := range []string{"XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
-		lo.XDG[n] = a.getenv(n)
-	}
+	lo := session.LoadOptions(a.getenv, a.lookupEnv, a.environ, o.workspace)
+	lo.BareList, lo.Part = o.file == "", o.part
+	lo.Engine, lo.EngineBy = o.engine, "--engine "+o.engine
 	for _, id := range strings.Split(o.only, ",") {
 		if id = strings.TrimSpace(id); id != "" {
 			lo.Only = append(lo.Only, id)
@@ -207,7 +203,8 @@ func (a *app) plan(args []string) int {
 	if !ok {
 		return code
 	}
-	p.ShowImages((&images{store: a.imageStore(&o)}).look)
+	p.ShowImages(session.Looker(session.ImageStore(a.getenv, o.workspace)))
+	p.ShowEngines(o.engine, session.ChoiceKernel(o.notAllowed), session.KernelOf)
 	return a.printAs(o.json, p.WriteText, p.WriteJSON)
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/host"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -35,10 +38,7 @@ type flagDef struct {
 	kind      kind
 	words     func() []string
 	also      []string // what others call it
-	// later is a flag of the design that is not built yet. It is refused by name,
-	// and in no help.
-	later bool
-	set   func(o *options, value string) error
+	set       func(o *options, value string) error
 }
 
 // The flags. A verb that gives one another meaning says so with saying.
@@ -54,9 +54,9 @@ var (
 		set:  text(func(o *options) *string { return &o.out }),
 	}
 	flagEngine = flagDef{
-		name: "engine", arg: "NAME", kind: aWord, words: engineNames, def: "auto", also: []string{"runtime", "backend"},
+		name: "engine", arg: "NAME", kind: aWord, words: session.EngineNames, def: "auto", also: []string{"runtime", "backend"},
 		does: "What builds the boxes. auto takes kern if it is installed and passes a probe box here, else native; the report says which and why. " +
-			"kern and native are never replaced by the other.",
+			"One that is named is never replaced by another. gvisor has to be named: it gives each box a kernel of its own.",
 		set: text(func(o *options) *string { return &o.engine }),
 	}
 	flagJobs = flagDef{
@@ -69,6 +69,11 @@ var (
 		name: "policy", arg: "FILE", kind: aFile, without: "no bound",
 		does: "Refuse a steps file that asks for more than this file allows, with the line in both files.",
 		set:  text(func(o *options) *string { return &o.policy }),
+	}
+	flagDefaults = flagDef{
+		name: "defaults", arg: "FILE", kind: aFile, without: "those of a steps file that says nothing",
+		does: "A steps file with defaults and no steps: what every box is like. It must not lie in the workspace.",
+		set:  text(func(o *options) *string { return &o.defaults }),
 	}
 	flagOnly = flagDef{
 		name: "only", arg: "ID,...", kind: someIDs, without: "all steps", also: []string{"step", "steps", "select", "filter"},
@@ -98,7 +103,12 @@ var (
 	flagKernSHA256 = flagDef{
 		name: "kern-sha256", arg: "HEX", without: "the sums that this version knows",
 		does: "Accept the kern binary that has this SHA-256. The report says so.",
-		set:  text(func(o *options) *string { return &o.kernSHA256 }),
+		set:  sum(func(o *options) *string { return &o.kernSHA256 }),
+	}
+	flagRunscSHA256 = flagDef{
+		name: "runsc-sha256", arg: "HEX", without: "the sums that this version knows",
+		does: "Accept the runsc binary, of engine gvisor, that has this SHA-256. The report says so.",
+		set:  sum(func(o *options) *string { return &o.runscSHA256 }),
 	}
 	flagFreshProof = flagDef{
 		name: "fresh-proof", also: []string{"prove", "reprove", "prove-again", "no-cache"},
@@ -136,7 +146,7 @@ func setupWords() []string {
 // planFlags are those of plan, and of run.
 var planFlags = []flagDef{
 	flagWorkspace, flagOut, flagEngine, flagJobs, flagPolicy, flagOnly, flagShard, flagDurations, flagOnlyReport, flagJSON,
-	flagKernSHA256, flagFreshProof, flagAllowEvents, flagHostSetup,
+	flagKernSHA256, flagRunscSHA256, flagFreshProof, flagAllowEvents, flagHostSetup,
 }
 
 // saying is the same flag with another explanation.
@@ -180,6 +190,17 @@ func formatNames() (names []string) {
 func text(field func(*options) *string) func(*options, string) error {
 	return func(o *options, value string) error {
 		*field(o) = value
+		return nil
+	}
+}
+
+// sum is a SHA-256 in hexadecimal. Anything else would match nothing, in silence.
+func sum(field func(*options) *string) func(*options, string) error {
+	return func(o *options, value string) error {
+		if b, err := hex.DecodeString(value); err != nil || len(b) != sha256.Size {
+			return errors.New("it is a SHA-256, of 64 hexadecimal digits, as sha256sum prints it")
+		}
+		*field(o) = strings.ToLower(value)
 		return nil
 	}
 }
@@ -256,16 +277,6 @@ func (v *verb) flag(name string) *flagDef {
 	return nil
 }
 
-// shownFlags are the flags that there are to be used.
-func (v *verb) shownFlags() (out []flagDef) {
-	for _, f := range v.flags {
-		if !f.later {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
 // usageError is what is wrong with a command line, and what to do next.
 type usageError struct{ what, next string }
 
@@ -331,8 +342,6 @@ func (v *verb) take(o *options, t argument) error {
 	switch {
 	case f == nil:
 		return v.unknownFlag(t)
-	case f.later:
-		return v.misuse("--%s: not built yet", f.name)
 	case !t.hasValue:
 		return v.misuse("--%s needs a value: --%s %s", f.name, f.name, f.arg)
 	case f.arg != "" && t.value == "":
@@ -354,14 +363,14 @@ func (v *verb) unknownFlag(t argument) error {
 	name := t.name
 	var names, others []string
 	also := map[string]string{}
-	for _, f := range v.shownFlags() {
+	for _, f := range v.flags {
 		names = append(names, f.name)
 		for _, a := range f.also {
 			also[a] = f.name
 		}
 	}
 	for _, o := range verbs() {
-		if f := o.flag(name); f != nil && !f.later && !o.hidden {
+		if f := o.flag(name); f != nil && !o.hidden {
 			others = append(others, o.name)
 		}
 	}

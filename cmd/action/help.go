@@ -38,7 +38,7 @@ func (v *verb) help() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s: %s\n\nUsage:\n  %s %s", toolName, v.name, v.does, toolName, v.name)
 	rest := strings.TrimPrefix(v.synopsis(), v.name)
-	if len(v.shownFlags()) > 0 {
+	if len(v.flags) > 0 {
 		rest = " [flags]" + rest
 	}
 	b.WriteString(rest + "\n")
@@ -55,7 +55,7 @@ func (v *verb) help() string {
 			fmt.Fprintf(&b, "\n%s:\n", title)
 		}
 	}
-	flags := v.shownFlags()
+	flags := v.flags
 	section("Flags (anywhere after the verb; --name VALUE or --name=VALUE)", len(flags))
 	for _, f := range flags {
 		fmt.Fprintf(&b, "  %s\n", strings.TrimSpace("--"+f.name+" "+f.arg))

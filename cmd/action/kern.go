@@ -7,7 +7,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 )
@@ -22,13 +21,16 @@ func (a *app) kern(args []string) int {
 	if install && o.kernSHA256 != "" {
 		return a.misused(&o, "kern install installs what this version knows the sum of; --kern-sha256 is for kern path and run")
 	}
+	if install && a.tempRefused() {
+		return exitRefused
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var path string
 	var err error
 	if install {
 		path, err = kern.Install(ctx, kern.InstallOptions{
-			Getenv: a.getenv, Log: func(line string) { fmt.Fprintln(a.stderr, gha.Inert(line)) },
+			Getenv: a.getenv, Avoid: []string{a.getenv("GITHUB_WORKSPACE")}, Log: func(line string) { fmt.Fprintln(a.stderr, gha.Inert(line)) },
 		})
 	} else {
 		path, err = kern.Find(ctx, kern.Options{Getenv: a.getenv, SHA256: o.kernSHA256})
@@ -38,15 +40,4 @@ func (a *app) kern(args []string) int {
 		return exitRefused
 	}
 	return a.print(path + "\n")
-}
-
-func openKern(ctx context.Context, r *run) (box.Engine, func(), error) {
-	e, err := kern.Open(ctx, kern.Options{
-		Getenv: r.app.getenv, SHA256: r.opt.kernSHA256,
-		View: r.view,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return e, e.Close, nil
 }

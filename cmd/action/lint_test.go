@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rhysd/actionlint"
 	"gopkg.in/yaml.v3"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/gvisor"
 )
 
 // TestExampleWorkflowsLint: what users copy has nothing that actionlint knows
@@ -31,6 +33,20 @@ func TestExampleWorkflowsLint(t *testing.T) {
 	// The control: the linter sees what is wrong.
 	if got := lint(t, "control.yml", []byte("on: push\njobs:\n  a:\n    runs-on: ubuntu-latest\n    steps:\n      - run: echo ${{ nothing.at.all }}\n")); len(got) == 0 {
 		t.Error("actionlint finds nothing in a workflow with an unknown context")
+	}
+}
+
+// TestGvisorExampleKeepsThePinnedRunsc: a key that names another version would keep
+// what the action does not take, and have it built in each job.
+func TestGvisorExampleKeepsThePinnedRunsc(t *testing.T) {
+	text := document(t, "examples/workflows/gvisor.yml")
+	for _, want := range []string{
+		"uses: " + cacheAction + " # v", "path: ~/.cache/untrusted-steps/runsc\n", "key: runsc-" + gvisor.Release + "-${{ runner.os }}-${{ runner.arch }}\n",
+		"policy: base/", "engine: gvisor # ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("examples/workflows/gvisor.yml lacks %q", want)
+		}
 	}
 }
 

@@ -14,29 +14,15 @@ import (
 	"os"
 	"strings"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/host"
-	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
-	"github.com/untrusted-steps/untrusted-steps/internal/kern"
-	"github.com/untrusted-steps/untrusted-steps/internal/native"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 )
 
 func main() {
-	// A box's first process is this same program. It must be that before
-	// anything else, flags included.
-	if native.IsChild(os.Args) {
-		native.Child(os.Args)
-	}
-	if boxinit.IsChild(os.Args) {
-		boxinit.Main(os.Args)
-	}
-	if inside.IsChild(os.Args) {
-		inside.Main(os.Args)
-	}
-	if kern.IsLauncher(os.Args) {
-		kern.Launch()
-	}
+	// Helpers of ours are this same program: a box's first process, the launcher of
+	// kern and what runs in probe boxes. They are so before main (see boxinit), but
+	// for this one.
 	if host.IsTry(os.Args) {
 		host.Try(os.Args)
 	}
@@ -52,6 +38,8 @@ type app struct {
 	lookupEnv      func(string) (string, bool)
 	environ        func() []string // nil: no presets of this machine
 	unsetenv       func(string) error
+
+	engines []session.Candidate // to choose from; nil is all there are
 
 	args     []string  // as they were typed
 	problems []problem // what kept a run from being begun

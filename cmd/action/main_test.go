@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,25 +11,23 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/gvisor"
 	"github.com/untrusted-steps/untrusted-steps/internal/host"
-	"github.com/untrusted-steps/untrusted-steps/internal/kern"
-	"github.com/untrusted-steps/untrusted-steps/internal/native"
 )
 
 // TestMain is the program itself under its own name, so the tests drive what
 // users run and not a part of it. A box's first process is this same file: it
 // must be that before anything else.
 func TestMain(m *testing.M) {
-	switch {
-	case native.IsChild(os.Args):
-		native.Child(os.Args)
-	case kern.IsLauncher(os.Args):
-		kern.Launch()
-	case host.IsTry(os.Args):
+	if host.IsTry(os.Args) {
 		host.Try(os.Args)
 	}
 	boxtest.Become(os.Args)
+	boxtest.FindBy("runsc", func() (string, error) {
+		return gvisor.Find(context.Background(), gvisor.Options{Getenv: os.Getenv})
+	})
 	testscript.Main(tests{m}, map[string]func(){toolName: main})
 }
 
@@ -59,6 +58,20 @@ func TestBox(t *testing.T) {
 	}
 }
 
+// TestCells is what cells of Python do.
+func TestCells(t *testing.T) {
+	boxtest.Boxes(t)
+	boxtest.Need(t, "python3")
+	for _, e := range engines {
+		t.Run(e, func(t *testing.T) {
+			if e == "kern" {
+				boxtest.Need(t, "kern")
+			}
+			scripts(t, "testdata/cells", e)
+		})
+	}
+}
+
 // TestImages is what steps do in images. Engine kern shows them this program as
 // their first process, which in an image finds no loader.
 func TestImages(t *testing.T) {
@@ -73,6 +86,19 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// TestEngines is what runs do whose steps name engines.
+func TestEngines(t *testing.T) {
+	boxtest.Boxes(t)
+	t.Run("named", func(t *testing.T) {
+		boxtest.Need(t, "kern")
+		scripts(t, "testdata/engines", "native")
+	})
+	t.Run("own", func(t *testing.T) {
+		boxtest.Need(t, "runsc", "static")
+		scripts(t, "testdata/enginesown", "native", "RUNSC_BIN")
+	})
+}
+
 // TestRefused is what a run does on a host that cannot enforce what it asks: attack
 // J125 and its like.
 // Root makes one by giving everything up.
@@ -82,7 +108,9 @@ func TestRefused(t *testing.T) {
 	scripts(t, "testdata/refused", "native")
 }
 
-func scripts(t *testing.T, dir, engine string) {
+// scripts runs those of a folder. Of binaries of engines they have kern, and what
+// else is named by its variable.
+func scripts(t *testing.T, dir, engine string, binaries ...string) {
 	testscript.Run(t, testscript.Params{
 		Dir: dir, RequireExplicitExec: true, RequireUniqueNames: true,
 		// Other users must get in, for the refused runs.
@@ -92,6 +120,9 @@ func scripts(t *testing.T, dir, engine string) {
 			"variables": variablesCmd, "lines": linesCmd, "unshown": unshownCmd, "registry": registries{}.registryCmd,
 		},
 		Condition: func(c string) (bool, error) {
+			if c == "apparmor" {
+				return box.AppArmor() == nil, nil
+			}
 			if !slices.Contains(engines, c) {
 				return false, fmt.Errorf("no condition is called %q", c)
 			}
@@ -99,8 +130,10 @@ func scripts(t *testing.T, dir, engine string) {
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("ENGINE", engine)
-			if bin := os.Getenv("KERN_BIN"); bin != "" {
-				e.Setenv("KERN_BIN", bin)
+			for _, name := range append([]string{"KERN_BIN"}, binaries...) {
+				if bin := os.Getenv(name); bin != "" {
+					e.Setenv(name, bin)
+				}
 			}
 			e.Setenv("EXAMPLES", filepath.Join(moduleRoot(t), "examples"))
 			// The program is in a folder that only we can enter.
@@ -111,7 +144,7 @@ func scripts(t *testing.T, dir, engine string) {
 			if err := os.Chmod(filepath.Dir(filepath.Dir(program)), 0o755); err != nil {
 				return err
 			}
-			return os.Chmod(e.WorkDir, 0o777)
+			return os.Chmod(e.WorkDir, 0o777|os.ModeSticky)
 		},
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 	"github.com/untrusted-steps/untrusted-steps/internal/shard"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
@@ -127,13 +128,15 @@ func (a *app) mergeReports(o *options, names []string) int {
 	if err != nil {
 		return a.next(a.wrong("--out: %v", err), "name a new folder with --out DIR")
 	}
-	o.out = out
+	o.out, o.folder = out.Path, out
 	res, from := shard.Merge(parts, want, policy, steps.Tool{Name: toolName, Version: toolVersion()})
 	code, err := exitPass, copyAll(out, sources, res, from)
 	if err != nil {
 		// What is half there could be taken for a report.
-		if _, again := mergeFolder(out, sources); again != nil {
+		if anew, again := mergeFolder(out.Path, sources); again != nil {
 			err = errors.Join(err, again)
+		} else {
+			err = errors.Join(err, anew.Close())
 		}
 		code = a.next(a.wrong("merge: %v", err), "there is no report now; what a shard left has to be whole, and the folder of --out writable")
 		var write *report.WriteError
@@ -208,28 +211,25 @@ func held(r *steps.Result) int {
 
 // mergeFolder makes the folder for the report ready. What is to be read must not
 // be what is replaced.
-func mergeFolder(dir string, sources []*report.Source) (string, error) {
+func mergeFolder(dir string, sources []*report.Source) (*report.Folder, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for _, s := range sources {
-		if real, err := filepath.EvalSymlinks(abs); err == nil && (real == s.Folder || within(s.Folder, filepath.Join(real, "steps"))) {
-			return "", fmt.Errorf("%s is where one of the reports is; name another folder", dir)
+		if real, err := filepath.EvalSymlinks(abs); err == nil && (real == s.Folder || session.Within(s.Folder, filepath.Join(real, "steps"))) {
+			return nil, fmt.Errorf("%s is where one of the reports is; name another folder", dir)
 		}
-		if within(abs, filepath.Join(s.Folder, "steps")) {
-			return "", fmt.Errorf("%s is inside one of the reports; name another folder", dir)
+		if session.Within(abs, filepath.Join(s.Folder, "steps")) {
+			return nil, fmt.Errorf("%s is inside one of the reports; name another folder", dir)
 		}
 	}
-	return report.PrepareFolder(abs, "")
+	return report.Prepare(abs, "")
 }
 
 // copyAll brings the logs and patches of the steps that are in the result.
-func copyAll(out string, sources []*report.Source, res *steps.Result, from []int) (err error) {
-	c, err := report.NewCopier(out)
-	if err != nil {
-		return err
-	}
+func copyAll(out *report.Folder, sources []*report.Source, res *steps.Result, from []int) (err error) {
+	c := report.NewCopier(out)
 	defer func() {
 		if closed := c.Close(); err == nil {
 			err = closed

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -55,7 +56,7 @@ func (a *app) leadsTo(o *options, name string) (real string, err error) {
 	if real == abs {
 		return real, nil
 	}
-	if tree := a.treeOf(o, abs); tree != "" && !within(real, realPath(tree)) {
+	if tree := a.treeOf(o, abs); tree != "" && !session.Within(real, session.Real(tree)) {
 		return "", fmt.Errorf("%s leads to %s, outside of %s; name that file itself if it is meant", name, gha.Inert(real), gha.Inert(tree))
 	}
 	_, why := steps.NewGuard(a.loadOptions(o)).Source(real)
@@ -86,7 +87,7 @@ func (a *app) treeOf(o *options, abs string) string {
 		cwd = ""
 	}
 	for _, tree := range []string{o.workspace, a.getenv("GITHUB_WORKSPACE"), cwd} {
-		if filepath.IsAbs(tree) && tree != "/" && (within(abs, tree) || within(abs, realPath(tree))) {
+		if filepath.IsAbs(tree) && tree != "/" && (session.Within(abs, tree) || session.Within(abs, session.Real(tree))) {
 			return tree
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/image"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -29,7 +30,7 @@ func (a *app) pin(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	digests, err := a.digests(ctx, a.puller(&o, &image.Store{}), p.ImagePlaces)
+	digests, err := a.digests(ctx, session.Puller(a.getenv, a.environ, o.workspace, &image.Store{}), p.ImagePlaces)
 	switch {
 	case ctx.Err() != nil:
 		return exitCancelled

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -44,7 +45,7 @@ func inWorkspace(file, workspace string) bool {
 		return true
 	}
 	real, err := filepath.EvalSymlinks(abs)
-	return err != nil || within(real, workspace) || within(filepath.Join(dir, filepath.Base(abs)), workspace)
+	return err != nil || session.Within(real, workspace) || session.Within(filepath.Join(dir, filepath.Base(abs)), workspace)
 }
 
 // warn says something now and in the report.
@@ -68,7 +69,7 @@ func (o *options) notAllowed(engine string) string {
 // engineAllowed refuses an engine that was asked for by name and that the policy
 // does not have. auto leaves the choice, and takes no other.
 func (a *app) engineAllowed(o *options) (code int, ok bool) {
-	if o.engine == "auto" {
+	if o.engine == "auto" || o.engine == "" { // check has no such flag
 		return 0, true
 	}
 	if why := o.notAllowed(o.engine); why != "" {

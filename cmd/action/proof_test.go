@@ -9,40 +9,8 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
-	"github.com/untrusted-steps/untrusted-steps/internal/native"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 )
-
-func TestProofsAreRememberedWhereNoStepCanWrite(t *testing.T) {
-	home := t.TempDir()
-	state := filepath.Join(home, "state")
-	if err := os.MkdirAll(state, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(home, "link")
-	if err := os.Symlink(state, link); err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		home, xdg, workspace, want string
-	}{
-		"in the home":                   {home, "", "/w", home + "/.local/state/untrusted-steps/proofs"},
-		"where XDG says":                {home, state, "/w", state + "/untrusted-steps/proofs"},
-		"beside the workspace":          {home, "", home + "/w", home + "/.local/state/untrusted-steps/proofs"},
-		"in the workspace":              {home, state, home, ""},
-		"in the workspace by a link":    {home, link, state, ""},
-		"no home":                       {"", "", "/w", ""},
-		"a home that is not there":      {home + "/none", "", "/w", ""},
-		"the root as a home":            {"/", "", "/w", ""},
-		"a home that is no place":       {"here", "", "/w", ""},
-		"all is in the workspace":       {home, "", "/", ""},
-		"a place of XDG without a root": {home, "state", "/w", home + "/.local/state/untrusted-steps/proofs"},
-	} {
-		getenv := func(n string) string { return map[string]string{"HOME": c.home, "XDG_STATE_HOME": c.xdg}[n] }
-		if got := proofDir(getenv, c.workspace); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-	}
-}
 
 // open is an engine whose boxes have the host's network, whatever was asked for.
 type open struct{ box.Engine }
@@ -56,12 +24,10 @@ func (o open) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.Buil
 // nothing, whatever the steps ask for, and auto does not come to rest on it.
 func TestAMissRefusesTheRun(t *testing.T) {
 	boxtest.Boxes(t)
-	was := candidates
-	t.Cleanup(func() { candidates = was })
-	candidates = []candidate{{"native", func(_ context.Context, r *run) (box.Engine, func(), error) {
-		e := &native.Engine{Version: toolVersion(), View: r.view}
-		return open{e}, e.Close, nil
-	}, nil}}
+	engines := []session.Candidate{{Name: "native", Open: func(ctx context.Context, on *session.Session) (box.Engine, func(), error) {
+		e, closeIt, err := session.Candidates()[1].Open(ctx, on)
+		return open{e}, closeIt, err
+	}}}
 	dir := boxtest.OpenDir(t)
 	t.Run("doctor", func(t *testing.T) {
 		ws := filepath.Join(dir, "place", "ws")
@@ -69,7 +35,7 @@ func TestAMissRefusesTheRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		var stdout, stderr strings.Builder
-		a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
+		a := &app{engines: engines, stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
 		if code := a.main([]string{"doctor", "--engine", "native", "--workspace", ws}); code != exitRefused || !strings.Contains(stdout.String(), "host_loopback") {
 			t.Errorf("doctor ends with %d, want %d\n%s%s", code, exitRefused, stdout.String(), stderr.String())
 		}
@@ -85,8 +51,8 @@ func TestAMissRefusesTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			var stdout, stderr strings.Builder
-			a := &app{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
-			if code := a.main([]string{"run", "--engine", engine, "--workspace", ws, "--out", out, file}); code != exitRefused {
+			a := &app{engines: engines, stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, getenv: os.Getenv, lookupEnv: os.LookupEnv, environ: os.Environ, unsetenv: os.Unsetenv}
+			if code := a.main([]string{"run", "--fresh-proof", "--engine", engine, "--workspace", ws, "--out", out, file}); code != exitRefused {
 				t.Errorf("exit status %d, want %d\n%s%s", code, exitRefused, stdout.String(), stderr.String())
 			}
 			for _, want := range []string{"refused, nothing ran", "host_loopback", "raw_address", "  try: untrusted-steps doctor"} {

@@ -11,7 +11,7 @@ import (
 // writes, and both documents every form there is.
 func TestReportFolderIsDocumented(t *testing.T) {
 	readme, doc := document(t, "README.md"), document(t, "docs/report.md")
-	want := []string{report.RequestsFile, report.PatchFile, "steps/ID/stdout.log", "steps/ID/stderr.log", "steps/ID/changes.patch", "steps/ID/try-N/"}
+	want := []string{report.RequestsFile, report.PatchFile, "steps/ID/stdout.log", "steps/ID/stderr.log", "steps/ID/changes.patch", "steps/ID/results/", "steps/ID/try-N/"}
 	for _, f := range report.Formats {
 		if f.File != "" {
 			want = append(want, f.File)

@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,18 +10,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
-	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/report"
-	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
-	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
+	"github.com/untrusted-steps/untrusted-steps/internal/session"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -45,7 +37,7 @@ func (a *app) runFile(o *options) int {
 	if code, ok := a.eventAllowed(o); !ok {
 		return code
 	}
-	undo, code, ok := a.hostSetup(o)
+	undo, code, ok := a.hostSetup(o, func() bool { return a.wouldRun(o) })
 	if !ok {
 		return code
 	}
@@ -58,6 +50,9 @@ func (a *app) runFile(o *options) int {
 		return a.next(a.wrong("%s", why), "take it out of the steps; the token of the action is for the action")
 	}
 	a.warnOfToken(o)
+	if from, to := os.TempDir(), session.MoveTemp(o.workspace); to != "" {
+		o.warnings = append(o.warnings, fmt.Sprintf("the folder for temporary files is %s: %s is in the workspace, which steps see and change", to, from))
+	}
 	// From here on a report is written, whatever happens.
 	if code, ok := a.prepareOut(o); !ok {
 		return code
@@ -71,8 +66,8 @@ func (a *app) runFile(o *options) int {
 
 // possible says whether the engine and the number of jobs are ones there are.
 func (a *app) possible(o *options) (code int, ok bool) {
-	if !slices.Contains(engineNames(), o.engine) {
-		return a.misused(o, "--engine %s: %s", o.engine, notAmong(o.engine, engineNames())), false
+	if !slices.Contains(session.EngineNames(), o.engine) {
+		return a.misused(o, "--engine %s: %s", o.engine, notAmong(o.engine, session.EngineNames())), false
 	}
 	if o.jobs < 1 || o.jobs > maxJobs {
 		return a.misused(o, "--jobs %d: from 1 to %d steps can run at once", o.jobs, maxJobs), false
@@ -88,17 +83,12 @@ const maxJobs = 64
 func outInMount(out string, p *steps.Plan) string {
 	for _, s := range p.Steps {
 		for _, m := range s.Mounts {
-			if !m.ReadOnly && (within(out, m.Source) || within(m.Source, out)) {
+			if !m.ReadOnly && (session.Within(out, m.Source) || session.Within(m.Source, out)) {
 				return fmt.Sprintf("%s lies in %s, which step %s mounts writable; name a folder outside of it", out, m.Source, s.ID)
 			}
 		}
 	}
 	return ""
-}
-
-func within(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
 // prepareOut makes the report folder ready. A folder that was asked for and
@@ -107,6 +97,12 @@ func within(path, dir string) bool {
 func (a *app) prepareOut(o *options) (code int, ok bool) {
 	made := ""
 	if o.out == "" {
+		// Where there is no such folder, that is said of what was asked for: the report.
+		if ref := session.RefuseTemp(); ref != nil && !session.NoTemp() {
+			a.refused(ref, a.stderr)
+			a.problems = append(a.problems, problem{text: ref.Cause})
+			return exitRefused, false
+		}
 		dir, err := os.MkdirTemp("", "untrusted-steps-")
 		if err == nil {
 			made = dir
@@ -124,7 +120,7 @@ func (a *app) prepareOut(o *options) (code int, ok bool) {
 	}
 	out, err := filepath.Abs(o.out)
 	if err == nil {
-		out, err = report.PrepareFolder(out, o.workspace)
+		o.folder, err = report.Prepare(out, o.workspace)
 	}
 	if err != nil {
 		if made != "" {
@@ -132,8 +128,18 @@ func (a *app) prepareOut(o *options) (code int, ok bool) {
 		}
 		return a.next(a.wrong("--out: %v", err), "name a folder outside the workspace that can be written, with --out DIR"), false
 	}
-	o.out = out
+	o.out = o.folder.Path
 	return 0, true
+}
+
+// tempRefused refuses what other programs are started for, which use the folder for
+// temporary files, where somebody else could swap what root writes there.
+func (a *app) tempRefused() bool {
+	ref := session.RefuseTemp()
+	if ref != nil {
+		a.refused(ref, a.stderr)
+	}
+	return ref != nil
 }
 
 // refused says why nothing ran, and what to type.
@@ -164,9 +170,6 @@ type run struct {
 	log    *gha.Log
 	masker *gha.Masker
 	result *steps.Result
-
-	viewsMu sync.Mutex
-	views   map[bool]rootfs.View // by whether the network is the host's
 }
 
 func (r *run) do() int {
@@ -248,50 +251,23 @@ func (r *run) secrets() []string {
 
 // runSteps runs the plan, or says why this host cannot.
 func (r *run) runSteps(ctx context.Context) *steps.Refusal {
-	scratch.Sweep("", time.Now())
-	mgr, refusal := r.limits()
-	if refusal != nil {
+	// Before anything is built or made there, and whether or not the report is.
+	if refusal := session.RefuseTemp(); refusal != nil {
 		return refusal
 	}
-	if mgr != nil {
-		defer func() {
-			if err := mgr.Close(); err != nil {
-				r.log.Say(fmt.Sprintf("control groups of this run could not be removed: %v", err))
-			}
-		}()
-		removed, err := mgr.Sweep()
-		if err != nil {
-			r.log.Say(fmt.Sprintf("control groups left by a killed run could not be removed: %v", err))
-		}
-		for _, name := range removed {
-			r.log.Say("removed what a killed run had left: " + name)
-		}
-		r.result.Host.Cgroup = cgroupWord(mgr.Kind())
-	}
-	tree, refusal := r.tree(ctx)
-	if refusal != nil {
+	r.makeRunsc(ctx)
+	on := session.New(session.Options{
+		Version: toolVersion(), Getenv: r.app.getenv, LookupEnv: r.app.lookupEnv, Environ: r.app.environ,
+		Workspace: r.opt.workspace, Out: r.opt.folder.At(), Load: r.app.loadOptions(r.opt), Plan: r.plan, Result: r.result,
+		Engines: r.app.engines, Engine: r.opt.engine, NotAllowed: r.opt.notAllowed, KernSHA256: r.opt.kernSHA256, RunscSHA256: r.opt.runscSHA256,
+		FreshProof: r.opt.freshProof, OnlyReport: r.opt.onlyReport, Jobs: r.opt.jobs, Command: r.command(), SetupCommand: r.setupCommand(),
+		Log: r.log, Masker: r.masker, Warn: func(text string) { r.app.say(r.stderr, r.app.stderr, warning(text)) },
+	})
+	defer on.Close(ctx)
+	if refusal := on.Open(ctx); refusal != nil {
 		return refusal
 	}
-	defer r.closeTree(ctx, tree)
-	sr := r.runner(mgr)
-	sr.Tree = tree
-	images, refusal := r.images(ctx, sr)
-	if refusal != nil {
-		return refusal
-	}
-	defer images.close()
-	eng, refusal := r.engine(ctx, mgr, sr)
-	if refusal != nil {
-		return refusal
-	}
-	defer eng.close()
-	if eng.note != "" {
-		if eng.more { // the name and version alone are in every step's result
-			r.result.Notes = append(r.result.Notes, eng.note)
-		}
-		r.log.Say(eng.note)
-	}
-	requests, err := report.OpenRequests(r.opt.out)
+	requests, err := r.opt.folder.OpenRequests()
 	if err != nil {
 		return &steps.Refusal{Cause: err.Error()}
 	}
@@ -300,182 +276,36 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 			r.log.Say(fmt.Sprintf("the list of requests could not be written: %v", err))
 		}
 	}()
-	sr.Engine, sr.EgressLog = eng.engine, requests
-	sr.Run(ctx, r.plan, r.result)
+	on.Runner.EgressLog = requests
+	on.Runner.Run(ctx, r.plan, r.result)
 	return nil
 }
 
-// tree makes the workspace ready for steps. What it says is in the report too.
-func (r *run) tree(ctx context.Context) (*steps.Tree, *steps.Refusal) {
-	t, notes, err := steps.OpenTree(ctx, r.opt.workspace, steps.TreeOptions{
-		Home: r.app.getenv("HOME"), StateDirs: stateDirs(r.app.getenv, r.opt.workspace), OnlyShow: r.opt.onlyReport,
-	})
-	if err != nil {
-		ref := &steps.Refusal{Cause: fmt.Sprintf("the workspace cannot be kept from what steps do to it: %v", err)}
-		var closed *steps.ClosedError
-		if errors.As(err, &closed) {
-			ref = &steps.Refusal{Cause: "no step can work in this workspace: " + err.Error(), Fix: closed.Fix()}
-		}
-		return nil, ref
-	}
-	if r.opt.onlyReport {
-		notes = append(notes, "--only-report: nothing that a step changed is in the workspace")
-	}
-	if why := t.Copies(); why != "" {
-		notes = append(notes, "each step gets a copy of the workspace: "+why)
-	}
-	for _, n := range notes {
-		r.log.Say(n)
-	}
-	if list := t.Persisted(); len(list) > 0 {
-		notes = append(notes, persisted(list))
-		r.app.say(r.stderr, r.app.stderr, warning(persisted(list)))
-	}
-	r.result.Notes = append(r.result.Notes, notes...)
-	return t, nil
-}
-
-// closeAfterCancel bounds the removal of what steps wrote once a run is cancelled.
-// What is left then, the next run removes.
-const closeAfterCancel = time.Second
-
-// closeTree takes away what steps wrote and nobody kept.
-func (r *run) closeTree(ctx context.Context, t *steps.Tree) {
-	done := make(chan error, 1)
-	go func() { done <- t.Close() }()
-	cancelled := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		time.Sleep(closeAfterCancel)
-		close(cancelled)
-	})
-	defer stop()
-	select {
-	case err := <-done:
-		if err != nil {
-			r.log.Say(fmt.Sprintf("what steps wrote and nobody kept could not be removed: %v", err))
-		}
-	case <-cancelled:
-		r.log.Say("what steps wrote and nobody kept is left for the next run to remove: a cancel does not wait for it")
-	}
-}
-
-// stateDirs are where transactions of a workspace may live if its own parent
-// folder takes none. Not in a folder for temporary files: steps may have that
-// mounted, and what is written here is believed.
-func stateDirs(getenv func(string) string, workspace string) (dirs []string) {
-	sum := sha256.Sum256([]byte(workspace))
-	for _, base := range stateBases(getenv) {
-		dirs = append(dirs, filepath.Join(base, hex.EncodeToString(sum[:8])))
-	}
-	return dirs
-}
-
-// stateBases are where state of the caller's own may be kept, the best first. No
-// box is ever shown one; steps.Guard knows the same places.
-func stateBases(getenv func(string) string) (dirs []string) {
-	if d := getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
-		dirs = append(dirs, filepath.Join(d, toolName))
-	}
-	if d := getenv("HOME"); filepath.IsAbs(d) && d != "/" {
-		dirs = append(dirs, filepath.Join(d, ".local", "state", toolName))
-	}
-	return dirs
-}
-
-// toolsOf are the folders of a view that this host has at the same place: what a
-// link leads to in one of them is the same outside the box.
-func toolsOf(v rootfs.View) []string {
-	tools := slices.Clone(v.Binds)
-	for at, to := range v.Links {
-		if real, err := os.Readlink(at); err == nil && real == to {
-			tools = append(tools, at)
-		}
-	}
-	slices.Sort(tools)
-	return tools
-}
-
-// realPath follows links of the host; "" if there is nothing at the end.
-func realPath(path string) string {
-	p, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return ""
-	}
-	return p
-}
-
-// runner has all but the engine and the list of requests.
-func (r *run) runner(mgr *limits.Manager) *steps.Runner {
-	view := r.view("box", false)
-	imageCA := ""
-	if view.CABundle == rootfs.ExtraCA {
-		imageCA = rootfs.ExtraCA
-	}
-	return &steps.Runner{
-		ImageCABundle: imageCA,
-		Limits:        mgr, Guard: steps.NewGuard(r.app.loadOptions(r.opt)), Workspace: r.opt.workspace, Out: r.opt.out, Log: r.log, Masker: r.masker,
-		Getenv: r.app.lookupEnv, BoxPath: view.Path, CABundle: view.CABundle,
-		NewProxy: egress.NewProxy, Now: time.Now,
-		Jobs: r.opt.jobs, OnlyReport: r.opt.onlyReport, Tools: toolsOf(view), Real: realPath,
-	}
-}
-
-// limits finds out whether caps can be enforced here, by enforcing one. They
-// must be unless no step requires them.
-func (r *run) limits() (*limits.Manager, *steps.Refusal) {
-	id := make([]byte, 8)
-	if _, err := rand.Read(id); err != nil {
-		return nil, &steps.Refusal{Cause: fmt.Sprintf("no random bytes: %v", err)}
-	}
-	mgr, err := limits.Open(limits.Config{
-		RunID: hex.EncodeToString(id), XDGRuntimeDir: r.app.getenv("XDG_RUNTIME_DIR"), Pod: r.app.getenv("KUBERNETES_PORT") != "",
-		Command: r.command(),
-	})
-	if err == nil {
-		return mgr, nil
-	}
-	var no *limits.Refusal
-	if errors.As(err, &no) {
-		r.result.Host.CgroupFound = cgroupWord(no.Found)
-	}
-	var requires []string
-	for _, s := range r.plan.Steps {
-		if s.RequireLimits {
-			requires = append(requires, s.ID)
-		}
-	}
-	if len(requires) == 0 {
-		note := fmt.Sprintf("limits are NOT enforced in this run, which no step requires: %v", err)
-		r.result.Notes = append(r.result.Notes, note)
-		r.log.Say(note)
-		return nil, nil
-	}
-	ref := &steps.Refusal{Cause: fmt.Sprintf("the caps on memory and processes that %s %s cannot be enforced here: %v",
-		list(requires), noun(len(requires), "requires", "require"), err)}
-	if no != nil {
-		ref.Cause = fmt.Sprintf("the caps on memory and processes that %s %s cannot be enforced here: %s",
-			list(requires), noun(len(requires), "requires", "require"), no.Cause)
-		ref.Fix = no.Fix
-	}
-	return nil, ref
-}
-
-// cgroupWord is a kind of control groups as a report has it; empty for none.
-func cgroupWord(kind string) string {
-	return map[string]string{limits.Kind2: "v2", limits.Kind1: "v1"}[kind]
-}
-
 // command is the command line of this run, to be typed once more: with each of its
-// flags, or it would be another run, without its policy perhaps.
-func (r *run) command() string {
+// flags, or it would be another run, without its policy perhaps. More of them stand
+// behind the verb.
+func (r *run) command(more ...string) string {
 	words := []string{toolName}
 	if len(r.app.args) == 0 { // the inputs of the action
 		words = append(words, "run", "FILE")
 	}
-	for _, a := range r.app.args {
+	for i, a := range r.app.args {
 		words = append(words, gha.ShellWord(a))
+		if i == 0 {
+			words = append(words, more...)
+		}
 	}
 	return strings.Join(words, " ")
+}
+
+// setupCommand is the command line with which this run would add to the host what
+// it lacks; "" if somebody has said whether it may.
+func (r *run) setupCommand() string {
+	given := slices.ContainsFunc(r.app.args, func(a string) bool { return strings.HasPrefix(a, "--host-setup") })
+	if r.actions || given || len(r.app.args) == 0 {
+		return ""
+	}
+	return r.command("--host-setup", "auto")
 }
 
 // host describes the machine.
@@ -503,7 +333,7 @@ func (r *run) finish(ctx context.Context) int {
 	if refused {
 		a.refused(res.Refusal, r.stderr)
 	}
-	if err := report.WriteFolder(r.opt.out, res); err != nil {
+	if err := r.opt.folder.Write(res); err != nil {
 		r.unwritten("the report could not be written", err)
 	} else {
 		r.written = true
@@ -535,7 +365,7 @@ func (r *run) finish(ctx context.Context) int {
 		if err := report.WriteJSON(r.stdout, res); err != nil {
 			r.unwritten("the report could not be written to stdout", err)
 			if r.written { // and must not say pass where the exit status does not
-				_ = report.WriteFolder(r.opt.out, res)
+				_ = r.opt.folder.Write(res)
 			}
 		}
 	}
@@ -576,7 +406,7 @@ func (r *run) propose() {
 	if patch == "" {
 		return
 	}
-	path, err := report.WritePatch(r.opt.out, patch)
+	path, err := r.opt.folder.WritePatch(patch)
 	if err != nil {
 		r.log.Say(err.Error())
 		return

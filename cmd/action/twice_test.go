@@ -22,7 +22,7 @@ func beside(t *testing.T, engine, stepsFile string, shared bool, names ...string
 	dir = boxtest.OpenDir(t)
 	ws := filepath.Join(dir, "shared")
 	tmp := filepath.Join(dir, "tmp")
-	if err := errors.Join(os.Mkdir(ws, 0o755), os.Mkdir(tmp, 0o755), os.Chmod(tmp, 0o1777)); err != nil {
+	if err := errors.Join(os.Mkdir(ws, 0o755), os.Mkdir(tmp, 0o755), os.Chmod(tmp, os.ModeSticky|0o777)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {

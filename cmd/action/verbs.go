@@ -65,8 +65,11 @@ var (
 	proofsKept = entry{"$XDG_STATE_HOME/untrusted-steps/proofs", "what was proved of this host since it was started (~/.local/state where the variable is not set)"}
 	kernCache  = entry{"$XDG_CACHE_HOME/untrusted-steps/kern", "the kern binary that kern install fetched (~/.cache where the variable is not set)"}
 	imageCache = entry{"$XDG_CACHE_HOME/untrusted-steps/images", "images that steps run in (~/.cache where the variable is not set)"}
+	setupKept  = entry{"$XDG_CACHE_HOME/untrusted-steps/setups", "what setups with setupCache made (~/.cache where the variable is not set)"}
 	imageEnv   = entry{"DOCKER_CONFIG, REGISTRY_AUTH_FILE, HTTPS_PROXY, NO_PROXY", "who we are to registries of images, as docker login wrote it, and how they are reached"}
 	colourEnv  = entry{"NO_COLOR, TERM", "any value of NO_COLOR takes the colour from a terminal, TERM=dumb the line of progress too"}
+	runscCache = entry{"$XDG_CACHE_HOME/untrusted-steps/runsc", "the runsc binary that runsc build made"}
+	runscEnv   = entry{"RUNSC_BIN, PATH, RUNSC_PLATFORM", "engine gvisor: the runsc binary, or where to look for one; its SHA-256 has to be one that is known. The platform is systrap, or kvm where it is asked for"}
 	kernEnv    = entry{"KERN_BIN, PATH", "the kern binary, or where to look for one; its SHA-256 has to be one that is known"}
 	cacheEnv   = entry{"XDG_CACHE_HOME, HOME", "where kern is installed"}
 	hiddenEnv  = entry{"HOME, XDG_RUNTIME_DIR, XDG_CACHE_HOME, XDG_CONFIG_HOME, XDG_DATA_HOME, XDG_STATE_HOME", "folders that no step may be shown whole"}
@@ -111,10 +114,10 @@ func verbs() []*verb {
 				{"OUT/steps/ID/stdout.log, stderr.log, changes.patch", "what a step printed and changed"},
 				{".NAME.untrusted-steps, beside a workspace called NAME", "what steps write, until it is committed; $XDG_STATE_HOME/untrusted-steps where " +
 					"there can be none (~/.local/state where the variable is not set)"},
-				proofsKept, kernCache, imageCache,
+				proofsKept, kernCache, runscCache, imageCache, setupKept,
 			},
 			env: []entry{
-				colourEnv, kernEnv, hiddenEnv, imageEnv,
+				colourEnv, kernEnv, runscEnv, hiddenEnv, imageEnv,
 				{"TMPDIR", "where the report goes without --out"},
 				passedEnv, presetEnv,
 				{"PATH, SSL_CERT_FILE", "tools and certificates that a box is shown, outside any home"},
@@ -262,15 +265,16 @@ func verbs() []*verb {
 			name: "doctor", does: "say what this machine can enforce, and what helps", run: (*app).doctor, also: []string{"diagnose", "probe", "status"},
 			flags: []flagDef{
 				flagJSON.saying("The findings as JSON."), flagEngine.saying("The engine whose box has to run. With auto any will do."),
-				flagWorkspace.saying("The workspace whose disk is looked at."), flagKernSHA256,
+				flagWorkspace.saying("The workspace whose disk is looked at."), flagKernSHA256, flagRunscSHA256,
+				flagHostSetup.saying("Look at this machine with what a run with that flag would add to it, which is taken away at the end."),
 			},
 			about: []string{
 				"Everything that a run needs of the host is tried, not read from settings: namespaces, overlay, filter, control groups, folders and disk; " +
 					"then a full box of each engine is built, and its controls are proved, whatever is remembered of an earlier run. Each finding says what it costs, what to type, and how to see that it is mended.",
 			},
 			exits:    []exit{{exitPass, "a full box ran, with caps"}, usageExit, {exitRefused, "none did"}, unwrittenExit, cancelledExit},
-			files:    []entry{kernCache},
-			env:      []entry{kernEnv, cacheEnv, {"XDG_RUNTIME_DIR", "where the systemd user manager is asked for a control group"}, {"TMPDIR, HOME, USER", "looked at"}},
+			files:    []entry{kernCache, runscCache},
+			env:      []entry{kernEnv, runscEnv, cacheEnv, {"XDG_RUNTIME_DIR", "where the systemd user manager is asked for a control group"}, {"TMPDIR, HOME, USER", "looked at"}},
 			examples: []example{{"untrusted-steps doctor", "what is fine, and what to type where something is not"}, {"untrusted-steps doctor --json --engine native", "for a program, and one engine only"}},
 		},
 		{
@@ -285,7 +289,7 @@ func verbs() []*verb {
 					"belongs to this account, and, where AppArmor restricts user namespaces, a profile for this program alone in a place that only root can write. " +
 					"Small fixed commands go through sudo -n; neither this program nor an engine is ever run as root.",
 			},
-			exits:    []exit{{exitPass, "nothing is missing any more"}, usageExit, {exitRefused, "something still is; what and why is on standard error"}, unwrittenExit},
+			exits:    []exit{{exitPass, "nothing is missing any more"}, usageExit, {exitRefused, "something still is; what and why is on standard error"}, unwrittenExit, cancelledExit},
 			env:      []entry{{"XDG_RUNTIME_DIR", "where the systemd user manager is asked for a control group"}},
 			examples: []example{{"untrusted-steps prepare --dry-run", "what would be typed"}, {"untrusted-steps prepare --undo", "take it all away again"}},
 		},
@@ -305,6 +309,21 @@ func verbs() []*verb {
 			},
 		},
 		{
+			name: "runsc", does: "build gvisor's runsc, or say which one is used", run: (*app).runsc, also: []string{"gvisor"},
+			takes: &operands{name: "build|path", kind: aWord, words: func() []string { return []string{"build", "path"} }},
+			flags: []flagDef{flagRunscSHA256.saying("Accept the runsc binary that has this SHA-256. For path only.")},
+			about: []string{
+				"build has the Go of this machine build runsc from gVisor's module, and keeps it if it comes out with the SHA-256 that this version knows, as it does " +
+					"wherever it is built. It is verified again before each use. path prints the binary that a run would take.",
+			},
+			exits: []exit{okExit, usageExit, {exitRefused, "there is none, or none that can be trusted"}, unwrittenExit},
+			files: []entry{runscCache}, env: []entry{runscEnv, cacheEnv, {"GOPROXY, GOMODCACHE, GOCACHE", "how Go reaches the network, and what it keeps"}},
+			examples: []example{
+				{"untrusted-steps runsc build", "once on a machine, some minutes"},
+				{"untrusted-steps runsc path", "which one a run would take"},
+			},
+		},
+		{
 			name: "completion", does: "print the script by which a shell completes", run: (*app).completion, also: []string{"autocomplete"},
 			takes: &operands{name: "bash|zsh|fish", kind: aWord, words: func() []string { return shells }},
 			about: []string{
@@ -320,6 +339,32 @@ func verbs() []*verb {
 				{"untrusted-steps completion fish >~/.config/fish/conf.d/untrusted-steps.fish", "in fish"},
 			},
 		},
+		{
+			name: "mcp", does: "give an agent tools that run in boxes (MCP)", run: (*app).mcp, also: []string{"serve", "server", "agent"},
+			flags: []flagDef{
+				flagWorkspace.saying("The folder that tools work in. They see it as /workspace, and what a call that succeeded wrote there lasts."),
+				flagDefaults, flagPolicy.saying("Refuse what goes beyond this file: the defaults, and what a tool is asked for. It must not lie in the workspace."),
+				flagEngine, flagKernSHA256, flagRunscSHA256, flagFreshProof,
+			},
+			about: []string{
+				"Speaks the Model Context Protocol on standard input and output, and says what it does on standard error. The tools are run_code, run, write_file, " +
+					"read_file and list_files, and bash, read, write, edit, ls, grep and find. Each call of one runs in a fresh box, reading and writing too.",
+				"What a box may do is said by --defaults, in the words of a steps file:",
+				"  defaults:\n    image: host\n    memoryMb: 1024\n    egressAllow: [api.example.com]",
+				"Controls are proved on this host before the first call, as by run.",
+			},
+			exits: []exit{
+				{exitPass, "the client closed the input"}, {exitUsage, "the flags or files are wrong; nothing ran"},
+				{exitRefused, "refused: this host cannot enforce what is asked; the cause and the command that helps are on standard error"},
+				{exitNoVerdict, "the protocol broke off, or what calls had left could not be removed"}, cancelledExit,
+			},
+			files: []entry{proofsKept, kernCache, runscCache, imageCache},
+			env:   []entry{kernEnv, runscEnv, hiddenEnv, imageEnv, {"TMPDIR", "where calls keep their output until it is told"}, passedEnv, presetEnv},
+			examples: []example{
+				{"untrusted-steps mcp --workspace ~/project --defaults ~/agent.yml", "what an agent is told to start"},
+				{"untrusted-steps mcp --policy ../policy.yml --engine native", "within a policy, by one engine"},
+			},
+		},
 		{name: "complete", hidden: true, run: (*app).complete},
 		{
 			name: "version", does: "print the version", run: (*app).version,
@@ -333,10 +378,6 @@ func verbs() []*verb {
 		},
 	}
 }
-
-// later are verbs of the design that are not built yet. They are refused by
-// name: to answer with anything else would be to pretend.
-var later = map[string]bool{"mcp": true}
 
 // verbOf finds a verb; nil if there is none of that name.
 func verbOf(name string) *verb {
@@ -361,9 +402,6 @@ func verbNames() (names []string) {
 // unknownVerb says that there is no such verb, and which was probably meant.
 func (a *app) unknownVerb(name string) int {
 	const next = listHelp
-	if later[name] {
-		return a.next(a.wrong("%s is not built yet", name), next)
-	}
 	meant := didYouMean(name, verbNames(), "")
 	for _, v := range verbs() {
 		for _, also := range v.also {

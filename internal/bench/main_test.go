@@ -8,18 +8,9 @@ import (
 	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
-	"github.com/untrusted-steps/untrusted-steps/internal/kern"
-	"github.com/untrusted-steps/untrusted-steps/internal/native"
 )
 
-// A box's first process is this very program, as it is of the command's.
 func TestMain(m *testing.M) {
-	switch {
-	case native.IsChild(os.Args):
-		native.Child(os.Args)
-	case kern.IsLauncher(os.Args):
-		kern.Launch()
-	}
 	boxtest.Become(os.Args)
 	os.Exit(m.Run())
 }

@@ -3,17 +3,42 @@ package box
 import (
 	"context"
 	"os"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 )
 
 // Info describes an engine for the report.
 type Info struct {
-	Name    string // "native" or "kern"
+	Name string // "native", "kern" or "gvisor"
+	// Kernel is whose kernel the code in a box talks to.
+	Kernel  Kernel
 	Version string
 	Digest  string // SHA-256 of a separate binary, hex; empty if there is none
 	Note    string // said once per run: why this one, what was accepted
 	// Unobserved names the fault types, each with what exactly, that this
 	// engine gives nobody a way to see.
 	Unobserved []string
+}
+
+// Kernel is whose kernel answers the system calls of a box. The zero value is the
+// host's, which is the weaker boundary.
+type Kernel int
+
+const (
+	// HostKernel: a bug in the host's kernel that the calls of a box can reach is
+	// a way out of it.
+	HostKernel Kernel = iota
+	// OwnKernel: a program stands between, which implements the calls itself and
+	// may make few of the host's.
+	OwnKernel
+)
+
+// String is the word of plan, summary and report.
+func (k Kernel) String() string {
+	if k == OwnKernel {
+		return "own"
+	}
+	return "host"
 }
 
 // Placement puts a box's first process into its control group, before it does
@@ -28,6 +53,9 @@ type Placement interface {
 	// Join moves a waiting process into the group, unless it was born there,
 	// and reads it back. It does nothing where CgroupFD is not -1.
 	Join(pid int) error
+	// Spare raises the cap on processes by so many, for a box whose kernel is not
+	// the host's and holds the step to the cap by itself.
+	Spare(n int64) error
 	// By is "cgroup2", "cgroup1" or "" where nothing is capped.
 	By() string
 }
@@ -63,6 +91,18 @@ type Built struct {
 	// Keep lists the capabilities, by number, that the step keeps over its own
 	// user namespace.
 	Keep []int
+	// AppArmor is the profile that the first process has the step enter; empty where
+	// there is none, or the engine sees to it.
+	AppArmor string
+	// Plain says that Guard is a whole filter, which answers a forbidden call with
+	// an error and ends nobody: nothing is seen of such a call.
+	Plain bool
+	// Way is our end of a socket on which the first process asks for a connection
+	// for each one that the box makes, where sockets cannot be handed out; nil
+	// where they can.
+	Way *os.File
+	// Apart is for a box with a kernel of its own; nil else.
+	Apart *boxinit.Apart
 	// CgroupNS: the first process can make a control group namespace.
 	CgroupNS bool
 	// Ended reports how the process that we started died, once it did.

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
-	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
 )
@@ -34,6 +34,15 @@ const (
 	// cancelLimit bounds the same after a cancel: whoever cancels waits 5 s.
 	cancelLimit = 3 * time.Second
 )
+
+// setIDFilter is for boxes that can write to the host.
+var setIDFilter = sync.OnceValues(func() ([]byte, error) {
+	p, err := seccomp.CompileSetID(runtime.GOARCH)
+	if err != nil {
+		return nil, err
+	}
+	return p.Raw(), nil
+})
 
 // Job is one step to run in one box.
 type Job struct {
@@ -55,6 +64,9 @@ type Job struct {
 	// across the cut. What is kept is the writer's to cut.
 	Stdout, Stderr   io.Writer
 	MaxOutput, Slack int64
+	// Files are descriptors that the step has besides, from 3 on. They stay the
+	// caller's to close.
+	Files []*os.File
 	// CallerPath is the caller's own PATH. Nothing in the box comes from it: it is
 	// where a command that the box lacks is looked for, to say how it could be shown.
 	CallerPath string
@@ -83,6 +95,8 @@ type Outcome struct {
 	// Full are file systems in memory without room when the step's own process had
 	// ended; none where its end was not seen.
 	Full []FullTmpfs
+	// NotBegun: a Live whose process had ended before this piece of work was there.
+	NotBegun bool
 	// Note is what the engine itself said; untrusted text.
 	Note string
 	// Cause is the error behind Evidence.Lost where the box could not be built;
@@ -97,12 +111,16 @@ type FullTmpfs = boxinit.Full
 // returns when nothing of the step is alive. Cancelling the context ends the
 // box and marks the evidence as cancelled.
 func Run(ctx context.Context, j Job) Outcome {
-	r := &runner{job: j, now: time.Now, timer: func(d time.Duration) (<-chan time.Time, func() bool) {
+	r := newRunner(j)
+	r.run(ctx)
+	return r.out
+}
+
+func newRunner(j Job) *runner {
+	return &runner{job: j, now: time.Now, timer: func(d time.Duration) (<-chan time.Time, func() bool) {
 		t := time.NewTimer(d)
 		return t.C, t.Stop
 	}}
-	r.run(ctx)
-	return r.out
 }
 
 type runner struct {
@@ -116,12 +134,21 @@ type runner struct {
 	now   func() time.Time
 	timer func(time.Duration) (<-chan time.Time, func() bool)
 
+	// said is what the process says that a piece of its work ended with, and lives
+	// that the box is then as it was; see Live.
+	said  <-chan int
+	lives bool
+
 	watcher  *seccomp.Watcher
 	pumps    []*pump
 	messages chan frame
 	lostWay  chan error // the proxy's end, while it should live
 	noRoute  *noRoute
 	way      *way
+	cpus     []int // that the step is started on; none for all
+	// counted is the last word on the step's processes of a box that counts them
+	// by itself.
+	counted *boxinit.Counted
 }
 
 // way is the proxy at work.
@@ -143,48 +170,65 @@ func (r *runner) lost(format string, a ...any) {
 }
 
 func (r *runner) run(ctx context.Context) {
+	started, ok := r.open(ctx)
+	if r.built == nil {
+		return
+	}
+	defer r.finish()
+	if !ok {
+		return
+	}
+	// The clock began when the command was asked for, so a slow start of it
+	// takes from the step's time, never adds to it.
+	r.watch(ctx, started)
+	r.out.Duration = r.now().Sub(started)
+}
+
+// open builds the box and starts the step in it. Where there is a box after all,
+// somebody has to finish it.
+func (r *runner) open(ctx context.Context) (started time.Time, ok bool) {
 	s, begun := r.job.Spec, r.now()
 	r.out.Evidence.TimeoutS = s.TimeoutS
 	r.out.Evidence.MemoryMb = s.MemoryBytes >> 20
 	r.out.Evidence.Pids = s.Pids
+
+	cpus, giveBack := takeCPUs(s.CPUs)
+	defer giveBack()
+	r.cpus = cpus
 
 	build, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
 	built, err := r.job.Engine.Start(build, s, r.job.Group)
 	if err != nil {
 		r.startFailed(ctx, err)
-		return
+		return started, false
 	}
 	r.built = built
 	r.fd = int(built.Control.Fd())
 	r.messages = make(chan frame, 8)
 	go r.receive()
-	defer r.finish()
 
 	if !r.prepare(build) {
 		if ctx.Err() != nil {
 			r.out.Evidence.Cancelled = true
 		}
-		return
+		return started, false
 	}
 	if r.job.Ready != nil {
 		if err := r.job.Ready(); err != nil {
 			r.lost("%v", err)
-			return
+			return started, false
 		}
 	}
-	started := r.now()
+	started = r.now()
 	if !r.start(build) {
-		return
+		return started, false
 	}
 	r.out.Startup = r.now().Sub(begun)
 	if r.job.Started != nil {
 		r.job.Started()
 	}
-	// The clock began when the command was asked for, so a slow start of it
-	// takes from the step's time, never adds to it.
-	r.watch(ctx, started)
-	r.out.Duration = r.now().Sub(started)
+	return started, true
 }
 
 func (r *runner) startFailed(ctx context.Context, err error) {
@@ -281,6 +325,22 @@ func (r *runner) initGone(what string) {
 	}
 }
 
+// Places are addresses as the first process takes them.
+func Places(list []netip.AddrPort) (out []boxinit.Addr) {
+	for _, a := range list {
+		out = append(out, boxinit.Addr{IP: a.Addr().AsSlice(), Port: a.Port()})
+	}
+	return out
+}
+
+// Addresses are the same without ports.
+func Addresses(list []netip.Addr) (out []boxinit.Addr) {
+	for _, a := range list {
+		out = append(out, boxinit.Addr{IP: a.AsSlice()})
+	}
+	return out
+}
+
 // prepare brings the box to where only the step is missing, and checks that
 // the first process is where its caps are.
 func (r *runner) prepare(ctx context.Context) bool {
@@ -288,7 +348,8 @@ func (r *runner) prepare(ctx context.Context) bool {
 	if r.job.Spec.Network == NetworkAllowlist {
 		port = ProxyPort
 	}
-	ask := boxinit.Prepare{ProxyPort: port, Listen: r.job.Spec.Listen, Addrs: r.job.Spec.Addrs, Keep: r.built.Keep, CgroupNS: r.built.CgroupNS, Tmpfs: r.memoryFiles()}
+	ask := boxinit.Prepare{ProxyPort: port, Listen: Places(r.job.Spec.Listen), Addrs: Addresses(r.job.Spec.Addrs), Keep: r.built.Keep, CgroupNS: r.built.CgroupNS, Tmpfs: r.memoryFiles(),
+		Relay: r.built.Way != nil, Apart: r.built.Apart}
 	if err := boxinit.Send(r.fd, boxinit.Message{Prepare: &ask}); err != nil {
 		if f, ok := r.next(ctx, "while it was built"); ok {
 			closeFDs(f.fds)
@@ -330,7 +391,7 @@ func (r *runner) prepare(ctx context.Context) bool {
 		r.noRoute = openNoRoute(pid)
 	}
 	if port != 0 {
-		if len(f.fds) != 1+len(r.job.Forwards) || len(r.job.Spec.Listen) != len(r.job.Forwards) || r.job.Proxy == nil {
+		if r.built.Way == nil && len(f.fds) != 1+len(r.job.Forwards) || len(r.job.Spec.Listen) != len(r.job.Forwards) || r.job.Proxy == nil {
 			r.lost("bug: the box has not the sockets that the egress proxy needs")
 			return false
 		}
@@ -368,6 +429,12 @@ func (r *runner) initPID() (int, error) {
 // proxy on the first socket, a forward on each of the others.
 func (r *runner) serve(fds []int) error {
 	var listeners []net.Listener
+	if r.built.Way != nil {
+		var err error
+		if listeners, err = carried(r.built.Way, 1+len(r.job.Forwards)); err != nil {
+			return err
+		}
+	}
 	for _, fd := range fds {
 		l, err := listener(fd)
 		if err != nil {
@@ -416,21 +483,33 @@ func (r *runner) start(ctx context.Context) bool {
 		return false
 	}
 	defer null.Close()
-	outW, err := r.pump("stdout", r.job.Stdout, &r.out.Stdout)
+	outW, err := r.pump("stdout", r.job.Stdout, func() *Stream { return &r.out.Stdout })
 	if err != nil {
 		r.lost("make a pipe for stdout: %v", err)
 		return false
 	}
 	defer outW.Close()
-	errW, err := r.pump("stderr", r.job.Stderr, &r.out.Stderr)
+	errW, err := r.pump("stderr", r.job.Stderr, func() *Stream { return &r.out.Stderr })
 	if err != nil {
 		r.lost("make a pipe for stderr: %v", err)
 		return false
 	}
 	defer errW.Close()
 	s := r.job.Spec
-	msg := boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: r.built.Filter, Guard: r.built.Guard, FileBytes: s.FileBytes}}
-	if err := boxinit.Send(r.fd, msg, int(null.Fd()), int(outW.Fd()), int(errW.Fd())); err != nil {
+	msg := boxinit.Message{Start: &boxinit.Start{Argv: s.Argv, Env: s.Env, Workdir: s.Workdir, Filter: r.built.Filter, Guard: r.built.Guard, FileBytes: s.FileBytes, AppArmor: r.built.AppArmor, CPUs: r.cpus}}
+	if s.writesHost() {
+		f, err := setIDFilter()
+		if err != nil {
+			r.lost("%v", err)
+			return false
+		}
+		msg.Start.SetID = f
+	}
+	fds := []int{int(null.Fd()), int(outW.Fd()), int(errW.Fd())}
+	for _, f := range r.job.Files {
+		fds = append(fds, int(f.Fd()))
+	}
+	if err := boxinit.Send(r.fd, msg, fds...); err != nil {
 		if f, ok := r.next(ctx, "before the step"); ok {
 			closeFDs(f.fds)
 			r.lost("the step could not be handed over: %v", err)
@@ -448,6 +527,9 @@ func (r *runner) start(ctx context.Context) bool {
 				r.lost("watch the system call filter: %v", err)
 				return false
 			}
+		case f.m.Counted != nil: // the command was refused a process at once
+			closeFDs(f.fds)
+			r.count(f.m.Counted)
 		case f.m.Started != nil:
 			closeFDs(f.fds)
 			if r.built.Filter != nil && r.watcher == nil {
@@ -484,11 +566,15 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 				ws := syscall.WaitStatus(f.m.Exited.Status)
 				r.out.Evidence.Status = &ws
 				r.out.Full = f.m.Exited.Full
+				r.count(f.m.Exited.Counted)
 				// The word may have waited for us, and the timer too: what counts
 				// is the clock.
 				if r.now().Sub(started) >= timeout {
 					r.out.Evidence.DeadlinePassed = true
 				}
+			case f.m.Counted != nil:
+				r.count(f.m.Counted)
+				continue
 			default:
 				r.lost("bug: unexpected word of the box's first process")
 			}
@@ -498,6 +584,12 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 			return
 		case <-oom:
 			// One process killed is the box ended: half a step has no result.
+			return
+		case code := <-r.said:
+			ws := syscall.WaitStatus(code & 0xff << 8)
+			r.out.Evidence.Status = &ws
+			r.lives = r.now().Sub(started) < timeout
+			r.out.Evidence.DeadlinePassed = !r.lives
 			return
 		case <-r.job.Full:
 			r.out.Evidence.DiskEnded = true
@@ -566,7 +658,7 @@ func (r *runner) finish() {
 	r.out.NoRoute = r.noRoute.count()
 	r.noRoute.close()
 	e := &r.out.Evidence
-	if r.built.Filter == nil && e.Status != nil && e.Status.Signaled() && e.Status.Signal() == unix.SIGSYS {
+	if r.built.Filter == nil && !r.built.Plain && e.Status != nil && e.Status.Signaled() && e.Status.Signal() == unix.SIGSYS {
 		// The engine's own filter kills and tells nobody. The step's own
 		// process is ours to wait for, so its death is seen, without a name; a
 		// step that sends itself this signal accuses nobody but itself.
@@ -599,14 +691,10 @@ func (r *runner) finish() {
 		if err := r.job.Proxy.Ledger.Err(); err != nil {
 			r.lost("the list of requests is not complete: %v", err)
 		}
-		for _, rec := range r.job.Proxy.Ledger.Records() {
-			if rec.Verdict == egress.Denied && !egress.Expected(r.job.ExpectDenied, rec) {
-				e.Denied = append(e.Denied, Denied{Host: rec.Host, Port: rec.Port, Reason: rec.Reason, Count: rec.Count, Rule: rec.Hint()})
-			}
-		}
+		e.Denied = r.denied()
 	}
 	for _, p := range r.pumps {
-		if !p.finish(ctx, r.job.MaxOutput) {
+		if !p.finish(ctx) {
 			r.lost("the step's %s could not be written within %v of its end: nobody reads it", p.name, limit)
 		}
 	}
@@ -614,6 +702,11 @@ func (r *runner) finish() {
 	_ = unix.Shutdown(r.fd, unix.SHUT_RDWR)
 	for f := range r.messages {
 		closeFDs(f.fds)
+		r.count(f.m.Counted)
+	}
+	if r.counted != nil {
+		e.PidsRefused += r.counted.Refused
+		r.out.Stats.PeakPids = r.counted.Peak
 	}
 	if r.built.Note != nil {
 		r.out.Note = r.built.Note()
@@ -623,72 +716,20 @@ func (r *runner) finish() {
 	}
 }
 
+// count takes note of what the box's own kernel counted. The counts only grow.
+func (r *runner) count(c *boxinit.Counted) {
+	if c == nil || r.built.Apart == nil {
+		return
+	}
+	if r.counted == nil {
+		r.counted = &boxinit.Counted{}
+	}
+	r.counted.Refused = max(r.counted.Refused, c.Refused)
+	r.counted.Peak = max(r.counted.Peak, c.Peak)
+}
+
 func closeFDs(fds []int) {
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
-}
-
-// pump copies one stream of the step to its writer, and goes on reading what
-// is over the bound so that the step is not stopped by it.
-type pump struct {
-	name  string
-	read  *os.File
-	into  *Stream
-	bytes atomic.Int64
-	done  chan struct{}
-}
-
-// pump makes the pipe of one stream and returns the end for the box.
-func (r *runner) pump(name string, w io.Writer, into *Stream) (*os.File, error) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	if idmap.Needed() {
-		// The box may open /dev/stdout again, which asks for the pipe's owner.
-		if err := write.Chown(idmap.Box.UID, idmap.Box.GID); err != nil {
-			read.Close()
-			write.Close()
-			return nil, err
-		}
-	}
-	p := &pump{name: name, read: read, into: into, done: make(chan struct{})}
-	go p.copy(w, r.job.MaxOutput+r.job.Slack)
-	r.pumps = append(r.pumps, p)
-	return write, nil
-}
-
-func (p *pump) copy(w io.Writer, through int64) {
-	defer close(p.done)
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := p.read.Read(buf)
-		if n > 0 {
-			// A write that fails is the writer's to remember and tell.
-			if keep := min(int64(n), max(0, through-p.bytes.Load())); keep > 0 {
-				_, _ = w.Write(buf[:keep])
-			}
-			p.bytes.Add(int64(n))
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// finish waits for the end of a stream and says whether it was reached. Every
-// writer is dead by now, so what holds a pump is whoever reads our own output.
-// It is left behind then: a verdict does not wait for a reader.
-func (p *pump) finish(ctx context.Context, limit int64) bool {
-	whole := true
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		whole = false
-	}
-	p.read.Close()
-	p.into.Bytes = p.bytes.Load()
-	p.into.Truncated = p.into.Bytes > limit
-	return whole
 }

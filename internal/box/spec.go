@@ -10,6 +10,7 @@ package box
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 )
@@ -109,12 +110,8 @@ var ErrNoOverlay = errors.New("the workspace cannot be an overlay here")
 // NoOverlay says whether a box could not be built since there is no overlay.
 func NoOverlay(err error) bool {
 	var inside *boxinit.Failed
-	return errors.Is(err, ErrNoOverlay) || errors.As(err, &inside) && inside.Op == OverlayFailed
+	return errors.Is(err, ErrNoOverlay) || errors.As(err, &inside) && inside.Op == boxinit.OverlayFailed
 }
-
-// OverlayFailed is the Op of a boxinit.Failed for an overlay that this host does
-// not let us mount. Nothing has run: the step can be given a copy instead.
-const OverlayFailed = "overlay"
 
 // Names in an overlay's base.
 const (
@@ -160,6 +157,13 @@ type Spec struct {
 	Hosts   []string
 	CapDrop []string // names without CAP_, or ALL
 	Profile string   // securityProfile: "" or "untrusted"
+	// Protect are folders below WorkspaceTarget, there when the box is built, that
+	// the box only reads.
+	Protect []string
+	// KernProfiles are names of kern's own configuration, and AppArmor is a loaded
+	// profile that the step's command enters when it is started.
+	KernProfiles []string
+	AppArmor     string
 
 	// FileBytes is how large a file the step may make, wherever it makes it.
 	// 0: no bound.
@@ -169,4 +173,10 @@ type Spec struct {
 	CPUs          float64
 	TimeoutS      float64
 	RequireLimits bool
+}
+
+// writesHost says whether the box is shown a folder of the host's that it can write
+// to. The workspace is none: what a step writes there is judged before it counts.
+func (s *Spec) writesHost() bool {
+	return slices.ContainsFunc(s.Mounts, func(m Mount) bool { return !m.ReadOnly })
 }

@@ -70,3 +70,6 @@ func Lost(kept []int) []string {
 
 // CapName is a capability's name as capDrop spells it.
 func CapName(s string) string { return strings.TrimPrefix(strings.ToUpper(s), "CAP_") }
+
+// NameOf is the name of a capability by its number, as capDrop spells it.
+func NameOf(c int) string { return CapName(capability.Cap(c).String()) }

@@ -4,12 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -19,46 +16,32 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
 )
 
-// Marker is the argument that makes this program a box's first process. What
-// follows it is the path of the control socket.
-const Marker = "untrusted-steps-box-init"
-
-// IsChild says whether this process was started to be a box's first process by
-// an engine that can only name a socket. It must be asked before anything else
-// in main.
-func IsChild(args []string) bool { return len(args) == 3 && args[1] == Marker }
-
-// Main connects to the control socket named in the arguments and serves the
-// box. It does not return.
-func Main(args []string) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		err = unix.Connect(fd, &unix.SockaddrUnix{Name: args[2]})
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "untrusted-steps: box init: connect to %s: %v\n", args[2], err)
-		os.Exit(1)
-	}
-	Serve(fd)
+// Environ is the environment of a first process. The step's is another one, which
+// comes with Start.
+func Environ() []string {
+	return []string{"GOTRACEBACK=none", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=4"}
 }
 
 // Serve is the life of a box's first process after the box is built. It does
 // not return: when it ends, the box ends.
-func Serve(control int) {
-	// From here on nothing may need a new thread: a step that has used up its
-	// pids would make the runtime abort, and with it the box. So no garbage
-	// collection, and as many processors as there are waiting threads below.
-	// An engine that can sets both in our environment, which costs less.
-	if os.Getenv("GOGC") != "off" {
-		debug.SetGCPercent(-1)
-	}
-	if runtime.GOMAXPROCS(0) < 4 {
-		runtime.GOMAXPROCS(4)
+//
+// From here on nothing may need a new thread: a step that has used up its pids
+// would make the runtime abort, and with it the box. So there are as many
+// processors as there are waiting threads below, and no garbage collection, both by
+// Environ.
+func Serve(control int) { ServeIn(control, -1) }
+
+// ServeIn is Serve for a box whose /proc does not let us write what is ours: tasks
+// is a descriptor of the folder of our threads there; -1 is the one at its usual
+// place.
+func ServeIn(control, tasks int) {
+	if os.Getenv("GOGC") != "off" || runtime.GOMAXPROCS(0) < 4 {
+		die(control, "find", "the environment of the first process", errors.New("bug: it is not that of boxinit.Environ"))
 	}
 	if err := harden(); err != nil {
 		die(control, "harden", "the first process", err)
 	}
-	if err := serve(control); err != nil && !errors.Is(err, io.EOF) {
+	if err := serve(control, tasks); err != nil && !errors.Is(err, io.EOF) {
 		die(control, "serve", "the box", err)
 	}
 	os.Exit(0)
@@ -69,7 +52,7 @@ func die(control int, op, name string, err error) {
 	os.Exit(1)
 }
 
-func serve(control int) error {
+func serve(control, tasks int) error {
 	m, _, err := Receive(control)
 	if err != nil {
 		return err
@@ -77,11 +60,15 @@ func serve(control int) error {
 	if m.Prepare == nil {
 		return errors.New("expected prepare")
 	}
+	a, err := newApart(*m.Prepare)
+	if err != nil {
+		return err
+	}
 	// The step's thread exists, and every capability is gone, before we say
 	// that we are ready: what is counted then is not counted against the step.
 	runtime.LockOSThread()
 	work, cut := make(chan job), make(chan error)
-	go run(control, *m.Prepare, watchRoom(m.Prepare.Tmpfs), work, cut)
+	go run(control, tasks, *m.Prepare, watchRoom(m.Prepare.Tmpfs), a, work, cut)
 	if err := <-cut; err != nil {
 		return err
 	}
@@ -91,8 +78,15 @@ func serve(control int) error {
 		_ = Send(control, Message{Failed: failed})
 		return io.EOF
 	}
-	if err := dropAll(m.Prepare.Keep); err != nil {
+	if err := a.drop(dropAll, capsetAll, m.Prepare.Keep); err != nil {
 		return err
+	}
+	var carrier *relay
+	if m.Prepare.Relay {
+		if carrier, err = carryAll(control, sockets, a); err != nil {
+			return err
+		}
+		sockets = nil
 	}
 	if err := Send(control, Message{Ready: &Ready{}}, sockets...); err != nil {
 		return err
@@ -102,10 +96,10 @@ func serve(control int) error {
 	if err != nil {
 		return err
 	}
-	if m.Start == nil || len(fds) != 3 {
-		return errors.New("expected start with three descriptors")
+	if m.Start == nil || len(fds) < 3 {
+		return errors.New("expected start with three descriptors or more")
 	}
-	work <- job{*m.Start, fds}
+	work <- job{*m.Start, fds, carrier}
 	// Nothing more is expected from us but the end. From here on both threads
 	// block in raw system calls, which ask the runtime for nothing: while the
 	// step runs, the runtime has no reason to start a thread, and a step that
@@ -130,7 +124,7 @@ func listenAll(p Prepare) (fds []int, failed *Failed) {
 	}
 	want := p.Listen
 	if p.ProxyPort != 0 {
-		want = append([]netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(p.ProxyPort))}, want...)
+		want = append([]Addr{{IP: []byte{127, 0, 0, 1}, Port: uint16(p.ProxyPort)}}, want...)
 	}
 	for _, a := range want {
 		fd, err := listen(a)
@@ -143,10 +137,15 @@ func listenAll(p Prepare) (fds []int, failed *Failed) {
 	return fds, nil
 }
 
-func listen(a netip.AddrPort) (int, error) {
-	family, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().Unmap().As4()})
-	if a.Addr().Is6() && !a.Addr().Is4In6() {
-		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+func listen(a Addr) (int, error) {
+	var family int
+	var sa unix.Sockaddr
+	if ip, ok := a.ip4(); ok {
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port), Addr: ip}
+	} else if len(a.IP) == 16 {
+		family, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port), Addr: [16]byte(a.IP)}
+	} else {
+		return -1, unix.EINVAL
 	}
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -167,11 +166,12 @@ func listen(a netip.AddrPort) (int, error) {
 }
 
 // addLoopback gives the box's loopback one more address.
-func addLoopback(i int, a netip.Addr) error {
-	if !a.Is4() {
+func addLoopback(i int, a Addr) error {
+	ip, ok := a.ip4()
+	if !ok || len(a.IP) != 4 {
 		return errors.New("only IPv4 addresses can be added")
 	}
-	if answers(a) {
+	if answers(ip) {
 		return nil // the engine gave it, and we may not
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -183,7 +183,6 @@ func addLoopback(i int, a netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	ip := a.As4()
 	if err := ifr.SetInet4Addr(ip[:]); err != nil {
 		return err
 	}
@@ -199,25 +198,26 @@ func addLoopback(i int, a netip.Addr) error {
 }
 
 // answers says whether an address is one of the box's own already.
-func answers(a netip.Addr) bool {
+func answers(ip [4]byte) bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
-	return unix.Bind(fd, &unix.SockaddrInet4{Addr: a.As4()}) == nil
+	return unix.Bind(fd, &unix.SockaddrInet4{Addr: ip}) == nil
 }
 
-// job is the step's command with its standard streams.
+// job is the step's command with its standard streams, and what comes after them.
 type job struct {
 	start Start
 	stdio []int
+	relay *relay // nil where sockets are handed out
 }
 
 // run starts the step from a thread of its own, which carries what the step
 // must inherit: no capabilities, the filter, no way to gain privileges. The
 // thread is never given back, and a failure ends the box.
-func run(control int, p Prepare, rooms []room, work <-chan job, cut chan<- error) {
+func run(control, tasks int, p Prepare, rooms []room, a *apart, work <-chan job, cut chan<- error) {
 	runtime.LockOSThread()
 	var err error
 	if p.CgroupNS {
@@ -237,19 +237,50 @@ func run(control int, p Prepare, rooms []room, work <-chan job, cut chan<- error
 		_ = Send(control, m)
 		exitGroup(0)
 	}
-	if err := dropOwn(p.Keep); err != nil {
+	if err := a.drop(dropOwn, capsetOwn, p.Keep); err != nil {
 		fail(Fail("drop", "capabilities", err))
 	}
 	if err := raiseAmbient(p.Keep); err != nil {
 		fail(Fail("keep", "capabilities", err))
 	}
+	if err := a.asStep(); err != nil {
+		fail(Fail("look as", "the step", err))
+	}
 	path, failed := lookup(s)
+	if err := a.asSelf(); err != nil {
+		fail(Fail("be apart from", "the step", err))
+	}
 	if failed != nil {
 		fail(Message{Failed: failed})
+	}
+	if s.AppArmor != "" {
+		if err := confine(tasks, s.AppArmor); err != nil {
+			m := Fail("enter", s.AppArmor, err)
+			m.Failed.Named = "apparmor"
+			fail(m)
+		}
+	}
+	if len(s.CPUs) > 0 {
+		// So that programs which count CPUs count those that the step has. It is
+		// no bound: the step can undo it, and its share stays what cpus says.
+		var set unix.CPUSet
+		for _, c := range s.CPUs {
+			set.Set(c)
+		}
+		_ = unix.SchedSetaffinity(0, &set)
 	}
 	// Before the filter, which forbids to change what we bound here.
 	if err := boundFiles(s.FileBytes); err != nil {
 		fail(Fail("bound", "the size of the step's files", err))
+	}
+	// Before the filter too, which lets nobody make a namespace.
+	if err := a.enter(); err != nil {
+		fail(Fail("count", "the step's processes", err))
+	}
+	if len(s.SetID) > 0 {
+		if err := seccomp.InstallPlain(s.SetID); err != nil {
+			fail(Fail("install", "the filter of set-id bits", err))
+		}
 	}
 	if len(s.Guard) > 0 {
 		if err := seccomp.InstallPlain(s.Guard); err != nil {
@@ -267,12 +298,19 @@ func run(control int, p Prepare, rooms []room, work <-chan job, cut chan<- error
 			exitGroup(1)
 		}
 	}
+	files := make([]uintptr, len(stdio))
+	for i, fd := range stdio {
+		files[i] = uintptr(fd)
+	}
 	pid, err := syscall.ForkExec(path, s.Argv, &syscall.ProcAttr{
 		Dir:   s.Workdir,
 		Env:   s.Env,
-		Files: []uintptr{uintptr(stdio[0]), uintptr(stdio[1]), uintptr(stdio[2])},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Files: files,
+		Sys:   a.birth(&syscall.SysProcAttr{Setsid: true}),
 	})
+	if aerr := a.leave(); aerr != nil {
+		fail(Fail("be apart from", "the step", aerr))
+	}
 	if errors.Is(err, syscall.ENOENT) {
 		// The file is there: lookup has just seen it. What is missing is named
 		// inside it.
@@ -284,14 +322,40 @@ func run(control int, p Prepare, rooms []room, work <-chan job, cut chan<- error
 	for _, fd := range stdio {
 		unix.Close(fd)
 	}
-	if err := Send(control, Message{Started: &Started{Pid: pid}}); err != nil {
+	if err := tell(control, Message{Started: &Started{Pid: pid}}); err != nil {
 		exitGroup(1)
 	}
-	reap(control, pid, rooms)
+	reap(control, pid, rooms, a, j.relay)
+}
+
+// confine makes the next program that this thread starts, or what it forks does,
+// run under an AppArmor profile. The kernel refuses one that is not loaded.
+func confine(tasks int, profile string) error {
+	if tasks < 0 {
+		fd, err := unix.Open("/proc/self/task", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		tasks = fd
+	}
+	defer unix.Close(tasks)
+	fd, err := unix.Openat(tasks, fmt.Sprintf("%d/attr/apparmor/exec", unix.Gettid()), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return errors.New("this kernel has no AppArmor")
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte("exec "+profile))
+	if errors.Is(err, unix.ENOENT) {
+		return errors.New("no profile of that name is loaded")
+	}
+	return err
 }
 
 // reap collects every orphan of the box and reports the step's own process.
-func reap(control, step int, rooms []room) {
+func reap(control, step int, rooms []room, a *apart, carrier *relay) {
 	for {
 		var status uint32
 		pid, _, e := unix.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&status)), unix.WALL, 0, 0, 0)
@@ -300,7 +364,12 @@ func reap(control, step int, rooms []room) {
 		case e != 0: // no child is left: the step has ended and was reported
 			pause()
 		case int(pid) == step:
-			_ = Send(control, Message{Exited: &Exited{Status: status, Full: full(rooms)}})
+			m := Message{Exited: &Exited{Status: status, Full: full(rooms), Counted: a.counted()}}
+			if carrier != nil {
+				carrier.ended(m)
+			} else {
+				_ = tell(control, m)
+			}
 		}
 	}
 }
@@ -395,7 +464,7 @@ func LoopbackUp() error {
 	if err != nil {
 		return fmt.Errorf("loopback: %w", err)
 	}
-	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING | uint16(net.FlagLoopback))
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOOPBACK)
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr); err != nil {
 		return fmt.Errorf("loopback: %w", err)
 	}

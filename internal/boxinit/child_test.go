@@ -1,7 +1,6 @@
 package boxinit
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -9,30 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestIsChild(t *testing.T) {
-	for _, tc := range []struct {
-		sentence string
-		args     []string
-		want     bool
-	}{
-		{"the marker and a socket make a first process", []string{"x", Marker, "/step/control"}, true},
-		{"the marker alone does not", []string{"x", Marker}, false},
-		{"the marker elsewhere does not", []string{Marker, "x", "y"}, false},
-		{"more arguments do not", []string{"x", Marker, "/step/control", "y"}, false},
-		{"a file of that name does not", []string{"x", "run", Marker}, false},
-		{"no arguments do not", nil, false},
-	} {
-		t.Run(tc.sentence, func(t *testing.T) {
-			if got := IsChild(tc.args); got != tc.want {
-				t.Errorf("%v", got)
-			}
-		})
-	}
-}
-
 func TestListenAll(t *testing.T) {
-	any4 := netip.MustParseAddrPort("127.0.0.1:0")
-	bound := func(t *testing.T, fd int) netip.AddrPort {
+	any4 := addr("127.0.0.1:0")
+	bound := func(t *testing.T, fd int) Addr {
 		t.Helper()
 		sa, err := unix.Getsockname(fd)
 		if err != nil {
@@ -42,7 +20,7 @@ func TestListenAll(t *testing.T) {
 		if !ok {
 			t.Fatalf("%T", sa)
 		}
-		return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port))
+		return Addr{IP: in.Addr[:], Port: uint16(in.Port)}
 	}
 
 	t.Run("without a proxy and without forwards there is no socket", func(t *testing.T) {
@@ -51,18 +29,18 @@ func TestListenAll(t *testing.T) {
 		}
 	})
 	t.Run("the proxy's comes first, then the others in their order, all listening and close-on-exec", func(t *testing.T) {
-		held, failed := listenAll(Prepare{Listen: []netip.AddrPort{any4, any4}})
+		held, failed := listenAll(Prepare{Listen: []Addr{any4, any4}})
 		if failed != nil {
 			t.Fatal(failed)
 		}
 		proxy, second := bound(t, held[0]), bound(t, held[1])
 		closeAll(held)
-		fds, failed := listenAll(Prepare{ProxyPort: int(proxy.Port()), Listen: []netip.AddrPort{any4, second}})
+		fds, failed := listenAll(Prepare{ProxyPort: int(proxy.Port), Listen: []Addr{any4, second}})
 		if failed != nil {
 			t.Fatal(failed)
 		}
 		defer closeAll(fds)
-		if len(fds) != 3 || bound(t, fds[0]) != proxy || bound(t, fds[2]) != second {
+		if len(fds) != 3 || bound(t, fds[0]).String() != proxy.String() || bound(t, fds[2]).String() != second.String() {
 			t.Fatalf("%d sockets, the first %v, want %v", len(fds), bound(t, fds[0]), proxy)
 		}
 		for _, fd := range fds {
@@ -75,14 +53,14 @@ func TestListenAll(t *testing.T) {
 		}
 	})
 	t.Run("a place that is taken is named, and nothing stays open", func(t *testing.T) {
-		taken, failed := listenAll(Prepare{Listen: []netip.AddrPort{any4}})
+		taken, failed := listenAll(Prepare{Listen: []Addr{any4}})
 		if failed != nil {
 			t.Fatal(failed)
 		}
 		defer closeAll(taken)
 		where := bound(t, taken[0])
 		before := openFiles(t)
-		fds, failed := listenAll(Prepare{Listen: []netip.AddrPort{any4, where}})
+		fds, failed := listenAll(Prepare{Listen: []Addr{any4, where}})
 		if failed == nil || fds != nil {
 			closeAll(fds)
 			t.Fatalf("it worked: %v", fds)
@@ -96,8 +74,8 @@ func TestListenAll(t *testing.T) {
 	})
 	t.Run("an address that loopback cannot be given is named, before anything listens", func(t *testing.T) {
 		before := openFiles(t)
-		fds, failed := listenAll(Prepare{Addrs: []netip.Addr{netip.MustParseAddr("::2")}, Listen: []netip.AddrPort{any4}})
-		if failed == nil || fds != nil || !strings.Contains(failed.Name, "::2") {
+		fds, failed := listenAll(Prepare{Addrs: []Addr{addr("[::2]:0")}, Listen: []Addr{any4}})
+		if failed == nil || fds != nil || !strings.Contains(failed.Name, "0:0:2") {
 			t.Errorf("%v %v", fds, failed)
 		}
 		if now := openFiles(t); now != before {

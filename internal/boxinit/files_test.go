@@ -90,7 +90,7 @@ func TestServeBoundsTheStepsFiles(t *testing.T) {
 	}
 	defer ours.Close()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestChildServes$")
-	cmd.Env = []string{serveVar + "=1"}
+	cmd.Env = append(Environ(), serveVar+"=1")
 	cmd.ExtraFiles = []*os.File{theirs}
 	var said bytes.Buffer
 	cmd.Stderr = &said

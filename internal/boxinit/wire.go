@@ -1,13 +1,15 @@
 package boxinit
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,7 @@ type Message struct {
 	Started  *Started        `json:"started,omitempty"`
 	Failed   *Failed         `json:"failed,omitempty"`
 	Exited   *Exited         `json:"exited,omitempty"`
+	Counted  *Counted        `json:"counted,omitempty"` // while the step runs
 }
 
 // Prepare asks for all that must be done before the step can be started: the
@@ -42,13 +45,55 @@ type Prepare struct {
 	ProxyPort int `json:"proxyPort"` // 0: none
 	// Listen are addresses with ports to listen on besides the proxy's. Their
 	// sockets come after the proxy's, in this order.
-	Listen []netip.AddrPort `json:"listen,omitempty"`
+	Listen []Addr `json:"listen,omitempty"`
 	// Addrs are addresses that loopback must have first.
-	Addrs    []netip.Addr `json:"addrs,omitempty"`
-	Keep     []int        `json:"keep,omitempty"`
-	CgroupNS bool         `json:"cgroupNS,omitempty"`
+	Addrs    []Addr `json:"addrs,omitempty"`
+	Keep     []int  `json:"keep,omitempty"`
+	CgroupNS bool   `json:"cgroupNS,omitempty"`
 	// Tmpfs are file systems in memory: Exited says which of them were full.
 	Tmpfs []string `json:"tmpfs,omitempty"`
+	// Relay: sockets cannot be handed out; their connections are carried.
+	Relay bool   `json:"relay,omitempty"`
+	Apart *Apart `json:"apart,omitempty"`
+}
+
+// Addr is an address with a port, in a form that costs the first process nothing
+// to know (see init): IP has 4 bytes or 16.
+type Addr struct {
+	IP   []byte `json:"ip"`
+	Port uint16 `json:"port,omitempty"`
+}
+
+// ip4 gives the address as one of IPv4, also where it is written as one of IPv6.
+func (a Addr) ip4() (ip [4]byte, ok bool) {
+	b := a.IP
+	if mapped := []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}; len(b) == 16 && bytes.HasPrefix(b, mapped) {
+		b = b[12:]
+	}
+	return ip, len(b) == 4 && copy(ip[:], b) == 4
+}
+
+func (a Addr) String() string {
+	var parts []string
+	host, between := "", "."
+	if ip, ok := a.ip4(); ok {
+		for _, b := range ip {
+			parts = append(parts, strconv.Itoa(int(b)))
+		}
+	} else {
+		between = ":"
+		for i := 0; i+1 < len(a.IP); i += 2 {
+			parts = append(parts, strconv.FormatUint(uint64(binary.BigEndian.Uint16(a.IP[i:])), 16))
+		}
+	}
+	host = strings.Join(parts, between)
+	switch {
+	case a.Port == 0:
+		return host
+	case between == ":":
+		host = "[" + host + "]"
+	}
+	return host + ":" + strconv.Itoa(int(a.Port))
 }
 
 // Ready says that nothing is left to do but to start the step.
@@ -63,8 +108,15 @@ type Start struct {
 	// Guard is a filter that reports nothing, for a box whose engine filters by
 	// itself and does not protect the first process.
 	Guard []byte `json:"guard,omitempty"`
+	// SetID is a filter that refuses set-id bits, for a box that can write to a folder
+	// of the host.
+	SetID []byte `json:"setID,omitempty"`
 	// FileBytes is how large a file the step may make; 0: no bound.
 	FileBytes int64 `json:"fileBytes,omitempty"`
+	// AppArmor is a profile that the command enters; CPUs are those it is started
+	// on, none for all.
+	AppArmor string `json:"appArmor,omitempty"`
+	CPUs     []int  `json:"cpus,omitempty"`
 }
 
 // Filtered comes with the seccomp listener.
@@ -86,6 +138,10 @@ type Failed struct {
 	Why   string `json:"why"`
 }
 
+// OverlayFailed is the Op of a Failed for an overlay that this host does not let
+// us mount. Nothing has run: the step can be given a copy instead.
+const OverlayFailed = "overlay"
+
 func (f *Failed) Error() string { return fmt.Sprintf("%s %s: %s", f.Op, f.Name, f.Why) }
 
 // Unwrap gives the kernel's own word, if it was the kernel that refused.
@@ -100,6 +156,8 @@ func (f *Failed) Unwrap() error {
 type Exited struct {
 	Status uint32 `json:"status"`
 	Full   []Full `json:"full,omitempty"`
+	// Counted is set where the first process counts.
+	Counted *Counted `json:"counted,omitempty"`
 }
 
 // Full is a file system in memory that had no room left when the step's own

@@ -28,7 +28,7 @@ func (s *suite) callFacts(t *testing.T) {
 				r := s.run(t, s.probing(t, probe.Do("escape", name)))
 				s.escaped(t, r, name)
 				// On a busy machine the kill that follows may come first.
-				if r.Signal != "SIGSYS" && r.Signal != "SIGKILL" {
+				if !s.differ.EscapesAnswered && r.Signal != "SIGSYS" && r.Signal != "SIGKILL" {
 					t.Errorf("the caller died of %q, want SIGSYS", r.Signal)
 				}
 				s.escapedInChild(t, name, probe.In("grandchild", probe.Do("escape", name)))
@@ -63,7 +63,7 @@ func (s *suite) callFacts(t *testing.T) {
 		for _, do := range []string{"escape handled", "escape ignored"} {
 			r := s.run(t, s.probing(t, probe.Do(do, "mount")))
 			s.escaped(t, r, "mount")
-			if strings.Contains(r.stdout, "survived") {
+			if !s.differ.EscapesAnswered && strings.Contains(r.stdout, "survived") {
 				t.Errorf("%s: the caller lives on", do)
 			}
 		}
@@ -146,7 +146,7 @@ func (s *suite) callFacts(t *testing.T) {
 		}
 		works(t, "chown to oneself", a[8])
 		j.Argv = append([]string{insideProbe}, probe.Args(probe.Do("escape", "mount"))...)
-		s.run(t, j).faulted(t, box.EscapeBlocked)
+		s.escaped(t, s.run(t, j), "mount")
 	})
 
 	t.Run("G86 a set-id program in the workspace gives nothing", func(t *testing.T) {
@@ -248,6 +248,10 @@ print(len(set(seen)), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 // see it, names the call and the program.
 func (s *suite) escaped(t testing.TB, r result, call string) {
 	t.Helper()
+	if s.differ.EscapesAnswered {
+		s.answered(t, r, call)
+		return
+	}
 	r.faulted(t, box.EscapeBlocked)
 	if s.differ.EscapeNames {
 		return
@@ -257,12 +261,29 @@ func (s *suite) escaped(t testing.TB, r result, call string) {
 	mentions(t, r, probeName)
 }
 
+// answered fails unless the call was refused with an error, and did nothing else.
+func (s *suite) answered(t testing.TB, r result, call string) {
+	t.Helper()
+	r.passed(t)
+	// What the kernel in the box makes of another architecture's call is its own
+	// affair: the probe cannot tell an answer from none.
+	if call != "i386 getpid" && !strings.Contains(r.stdout, "EPERM") && !strings.Contains(r.stdout, "ENOSYS") {
+		t.Errorf("%s: the step ended with %s, want that the call is refused", call, r.describe())
+	}
+}
+
 // escapedInChild runs ops of which a grandchild makes the call, in a step that
 // ends with 0 all the same.
 func (s *suite) escapedInChild(t testing.TB, call string, ops ...probe.Op) {
 	t.Helper()
 	r := s.run(t, s.probing(t, ops...))
 	r.exited(t, 0)
+	if s.differ.EscapesAnswered {
+		if !slices.ContainsFunc(ops, func(o probe.Op) bool { return o.Do == "spawn apart" }) { // whose answers nobody hears
+			s.answered(t, r, call)
+		}
+		return
+	}
 	if strings.Contains(r.stdout, "survived") {
 		t.Errorf("the grandchild lives on after the call: %s", r.describe())
 	}

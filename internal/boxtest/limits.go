@@ -110,6 +110,10 @@ func (s *suite) limitFacts(t *testing.T) {
 			s.run(t, j).passed(t)
 			j.Argv = append([]string{insideProbe}, probe.Args(probe.Do(tc.do, "200"))...)
 			r := s.run(t, j)
+			if tc.do == "zombies" && s.differ.OwnKernel {
+				r.passed(t)
+				return
+			}
 			r.faulted(t, box.PidsLimit)
 			mentions(t, r, "pids: 80")
 			if tc.do == "forks" {
@@ -129,7 +133,8 @@ func (s *suite) limitFacts(t *testing.T) {
 		Need(t, "limits")
 		token := runID()
 		j := s.probing(t, probe.Do("fork bomb"), probe.Do("token", token))
-		j.TimeoutS, j.Pids = 2, 48 // an emulated machine takes its time to fill them
+		j.TimeoutS, j.Pids = patient(2*time.Second).Seconds(), 48 // an emulated machine takes its time to fill them
+		j.MemoryBytes = 1 << 30                                   // which is not what is to end it: the probe's processes take 5 MiB each
 		r := s.run(t, j)
 		r.faulted(t, box.Timeout)
 		has := false

@@ -1,6 +1,7 @@
 package boxtest
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,63 @@ func (s *suite) mountFacts(t *testing.T) {
 			return s.imaged(t, rootFolder(t), ops...)
 		},
 	}
+	t.Run("a UNIX socket of the host's is reached through a folder that is shown, and by no other way", func(t *testing.T) {
+		t.Parallel()
+		dir := mounted(t, nil)
+		l, err := net.Listen("unix", filepath.Join(dir, "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if err := os.Chmod(filepath.Join(dir, "s"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		works(t, "control: connect outside", s.outside(t, probe.Do("connect", "unix", filepath.Join(dir, "s")))[0])
+		j := s.probing(t, probe.Do("connect", "unix", "/shown/s"), probe.Do("connect", "unix", filepath.Join(dir, "s")))
+		j.Mounts = append(j.Mounts, box.Mount{Source: dir, Target: "/shown"})
+		a := s.run(t, j).answers(t, 2)
+		if s.differ.NoHostSockets {
+			wantErr(t, "connect to a socket that is shown", a[0], "ECONNREFUSED")
+		} else {
+			works(t, "connect to a socket that is shown", a[0])
+		}
+		refused(t, "connect by its path outside", a[1])
+	})
+
+	t.Run("no set-id file comes to be in a folder of the host, by any call", func(t *testing.T) {
+		t.Parallel()
+		dir := mounted(t, nil)
+		j := s.probing(t, probe.Do("set-id", "/shown"), probe.Do("create", "/shown/plain", "x", "0o755"), probe.Do("chmod", "/shown/plain", "0o1770"))
+		j.Mounts = append(j.Mounts, box.Mount{Source: dir, Target: "/shown"})
+		a := s.run(t, j).answers(t, 3)
+		for _, l := range a[0].List {
+			if name, err, _ := strings.Cut(l, " "); err != "EPERM" && (err != "ENOSYS" || name != "openat2" && name != "fchmodat2") {
+				t.Errorf("set-id bits by %s: %q", name, err)
+			}
+		}
+		works(t, "control: make a file", a[1])
+		works(t, "control: change its mode", a[2])
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			i, err := e.Info()
+			if err != nil || i.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+				t.Errorf("on the host, %s has mode %v (%v)", e.Name(), i.Mode(), err)
+			}
+		}
+		if len(list) < 4 {
+			t.Errorf("on the host there are %d files: the calls were not tried", len(list))
+		}
+		// The control: where nothing of the host is written, the calls do what they say.
+		Need(t, "setid")
+		ws := s.probing(t, probe.Do("set-id", "/workspace"))
+		if l := s.run(t, ws).answers(t, 1)[0].List; len(l) == 0 || l[0] != "chmod" {
+			t.Errorf("control: in the workspace they end with %q", l)
+		}
+	})
+
 	for image, boxed := range roots {
 		t.Run("a mount over /etc takes its place and nothing of ours is written into it, "+image, func(t *testing.T) {
 			t.Parallel()

@@ -49,7 +49,8 @@ var trials = []trial{
 	{"limits", makeGroup},
 	{"loop", makeLoop},
 	{"tmpfs", mountTmpfs},
-	{"kern", runKern},
+	{"kern", identifies("KERN_BIN", "kern", "kern ", "untrusted-steps kern install")},
+	{"runsc", identifies("RUNSC_BIN", "runsc", "runsc version ", "untrusted-steps runsc build")},
 	{"static", func() error {
 		is, err := isStatic("/proc/self/exe")
 		if err == nil && !is {
@@ -62,6 +63,8 @@ var trials = []trial{
 	{"devices", tempAllows("nodev", unix.ST_NODEV)},
 	{"git", func() error { return runs(boxPath, "git", "--version") }},
 	{"sudo", func() error { return runs([]string{"/usr/bin"}, "sudo", "-n", "true") }},
+	{"pip", func() error { return runs(boxPath, "python3", "-m", "pip", "--version") }},
+	{"node", func() error { return runs(boxPath, "node", "--version") }},
 	{"npm", func() error { return runs(boxPath, "npm", "--version") }},
 	{"curl", func() error { return runs(boxPath, "curl", "--version") }},
 	{"cpu", shareCPU},
@@ -350,24 +353,44 @@ func tempAllows(name string, flag int64) func() error {
 	}
 }
 
-// runKern asks for the program only; whether it is one to be trusted is for
-// its engine to say.
-func runKern() error {
-	bin := os.Getenv("KERN_BIN")
-	if bin == "" {
-		var err error
-		if bin, err = exec.LookPath("kern"); err != nil {
-			return errors.New("KERN_BIN names no kern and there is none on PATH; `untrusted-steps kern install` gets one")
+// finders look for an engine's program as a run does.
+var finders = map[string]func() (string, error){}
+
+// FindBy has the program of a need looked for by find where no variable names it:
+// where the product keeps it, and on PATH. TestMain calls it; an engine's own tests
+// use this package, so the engine cannot be asked from here.
+func FindBy(name string, find func() (string, error)) { finders[name] = find }
+
+// identifies asks for an engine's program only; whether it is one to be trusted is
+// for its engine to say. One that was looked for is named by the variable from then
+// on, for what tests start with a home and a PATH of their own.
+func identifies(variable, name, answer, get string) func() error {
+	return func() error {
+		bin := os.Getenv(variable)
+		if find := finders[name]; bin == "" && find != nil {
+			var err error
+			if bin, err = find(); err != nil {
+				return err
+			}
+			if err := os.Setenv(variable, bin); err != nil {
+				return err
+			}
 		}
+		if bin == "" {
+			var err error
+			if bin, err = exec.LookPath(name); err != nil {
+				return fmt.Errorf("%s names no %s and there is none on PATH; `%s` gets one", variable, name, get)
+			}
+		}
+		out, err := exec.Command(bin, "--version").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s --version: %w", bin, err)
+		}
+		if !strings.HasPrefix(string(out), answer) {
+			return fmt.Errorf("%s is not %s: it calls itself %.40q", bin, name, out)
+		}
+		return nil
 	}
-	out, err := exec.Command(bin, "--version").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s --version: %w", bin, err)
-	}
-	if !strings.HasPrefix(string(out), "kern ") {
-		return fmt.Errorf("%s is not kern: it calls itself %.40q", bin, out)
-	}
-	return nil
 }
 
 // runs starts a program of the folders that every box of ours has on its PATH.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -128,6 +129,65 @@ func TestEveryNeedIsProbed(t *testing.T) {
 		if !seen[n] {
 			t.Errorf("there is no need called %s", n)
 		}
+	}
+}
+
+// An engine's program is looked for where a run looks for it, and named for what
+// tests start; a variable that is set already is the only place.
+func TestEngineProgramIsFound(t *testing.T) {
+	dir := OpenDir(t)
+	put := func(name, answer string) string {
+		at := filepath.Join(dir, name)
+		if err := os.WriteFile(at, []byte("#!/bin/sh\necho "+answer+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	kept, named, wrong := put("kept", "thing 1"), put("named", "thing 2"), put("wrong", "other")
+	t.Cleanup(func() { delete(finders, "thing") })
+	for _, tc := range []struct {
+		sentence, named string
+		found           string
+		err             error
+		want, fails     string
+	}{
+		{"one that is found is named", "", kept, nil, kept, ""},
+		{"one that is named is the only place", named, kept, nil, named, ""},
+		{"one that is named and is another program is refused", wrong, kept, nil, wrong, "is not thing"},
+		{"one that is found and is another program is refused", "", wrong, nil, wrong, "is not thing"},
+		{"none is told in the finder's words", "", "", errors.New("there is none, `get thing`"), "", "`get thing`"},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			t.Setenv("BOXTEST_THING", tc.named)
+			FindBy("thing", func() (string, error) { return tc.found, tc.err })
+			err := identifies("BOXTEST_THING", "thing", "thing ", "get thing")()
+			if tc.fails == "" && err != nil || tc.fails != "" && (err == nil || !strings.Contains(err.Error(), tc.fails)) {
+				t.Errorf("%v, want %q", err, tc.fails)
+			}
+			if got := os.Getenv("BOXTEST_THING"); got != tc.want {
+				t.Errorf("the variable names %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// What root alone can enter is copied for the tests of a normal user.
+func TestEngineProgramsForEverybody(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "own") // 0700, as a cache
+	if err := errors.Join(os.Mkdir(own, 0o700), os.WriteFile(filepath.Join(own, "runsc"), []byte("text"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("BOXTEST_ONE", filepath.Join(own, "runsc"))
+	t.Setenv("BOXTEST_TWO", "")
+	dir := OpenDir(t)
+	got := forEverybody(t, dir, "BOXTEST_ONE", "BOXTEST_TWO")
+	if len(got) != 1 {
+		t.Fatalf("%q", got)
+	}
+	_, path, _ := strings.Cut(got[0], "=")
+	st, err := os.Stat(path)
+	if err != nil || filepath.Dir(path) != dir || st.Mode().Perm()&0o005 != 0o005 {
+		t.Errorf("%s: %v %v", got[0], st, err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/probe"
 )
 
@@ -42,12 +41,16 @@ func (s *suite) procFacts(t *testing.T) {
 		t.Parallel()
 		var ops []probe.Op
 		for _, p := range []string{"/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/drop_caches",
-			"/proc/sys/kernel/ns_last_pid", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/ping_group_range", "/proc/sys/fs/binfmt_misc/register", "/proc/irq/0/smp_affinity",
+			"/proc/sys/kernel/ns_last_pid", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/ping_group_range", "/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/fs/nr_open", "/proc/sys/fs/mount-max",
+			"/proc/sys/kernel/yama/ptrace_scope", "/proc/sys/kernel/randomize_va_space", "/proc/sys/fs/binfmt_misc/register", "/proc/irq/0/smp_affinity",
 			"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/cgroup.subtree_control", "/sys/kernel/uevent_helper", "/sys/kernel/mm/transparent_hugepage/enabled"} {
 			ops = append(ops, probe.Do("open", p, "w"))
 		}
 		a := s.ask(t, append(ops, probe.Do("overwrite", "/proc/self/comm", "mine"))...)
 		for i, op := range ops {
+			if slices.Contains(s.differ.ProcShown, op.Args[0]) {
+				continue
+			}
 			wantErr(t, "open "+op.Args[0]+" for writing", a[i], "EROFS", "EACCES", "EPERM", "ENOENT")
 		}
 		works(t, "write to /proc/self/comm", a[len(ops)])
@@ -75,7 +78,7 @@ func (s *suite) procFacts(t *testing.T) {
 
 	t.Run("H97 mounting a fresh proc, sysfs or cgroup2 is escape_blocked", func(t *testing.T) {
 		t.Parallel()
-		s.run(t, s.probing(t, probe.Do("escape", "mount"))).faulted(t, box.EscapeBlocked)
+		s.escaped(t, s.run(t, s.probing(t, probe.Do("escape", "mount"))), "mount")
 	})
 
 	t.Run("H98 devices of the host are absent, harmless ones work", func(t *testing.T) {
@@ -106,6 +109,9 @@ func (s *suite) procFacts(t *testing.T) {
 		ops = append(ops, probe.Do("stat", "/proc/1/root/etc"), probe.Do("open", "/proc/1/mem", "w"), probe.Do("open", "/proc/1/task/1/mem", "rw"), probe.Do("open", "/proc/1/exe", "w"))
 		a := s.ask(t, append(ops, probe.Do("open", "/proc/self/environ", "r"), probe.Do("open", "/proc/self/mem", "rw"), probe.Do("open", "/proc/self/ns/net", "r"))...)
 		for i, op := range ops {
+			if slices.Contains(s.differ.InitShown, op.Args[0]) {
+				continue
+			}
 			wantErr(t, op.Do+" "+op.Args[0], a[i], "EACCES", "EPERM", "ENOENT", "EROFS")
 		}
 		for i := len(ops); i < len(a); i++ {

@@ -36,6 +36,7 @@ type step struct {
 	ctx     context.Context
 	max     int64
 	started func()
+	files   []*os.File
 	// callerPath is PATH as the caller of the run has it.
 	callerPath string
 	engine     box.Engine
@@ -84,6 +85,16 @@ func workspace(t testing.TB) string {
 // run runs a box the way a run of the product does, and judges it.
 func (s *suite) run(t testing.TB, j step) result {
 	t.Helper()
+	r := s.attempt(t, j)
+	if r.NoVerdict != "" {
+		t.Fatalf("no verdict: %s (engine: %s)", r.NoVerdict, r.Note)
+	}
+	return r
+}
+
+// attempt is run where there may be no verdict.
+func (s *suite) attempt(t testing.TB, j step) result {
+	t.Helper()
 	group := limits.None()
 	if s.limits != nil {
 		g, err := s.limits.New(j.ID, limits.Caps{MemoryBytes: j.MemoryBytes, Pids: j.Pids, CPUs: j.CPUs})
@@ -112,15 +123,12 @@ func (s *suite) run(t testing.TB, j step) result {
 	begun := time.Now()
 	out := box.Run(j.ctx, box.Job{
 		Spec: j.Spec, Engine: j.engine, Group: group, Proxy: j.proxy,
-		Stdout: &stdout, Stderr: &stderr, MaxOutput: j.max, Started: j.started, CallerPath: j.callerPath,
+		Stdout: &stdout, Stderr: &stderr, MaxOutput: j.max, Started: j.started, Files: j.files, CallerPath: j.callerPath,
 	})
 	r := result{Outcome: out, Verdict: box.Classify(out.Evidence, nil), took: time.Since(begun)}
 	r.stdout, r.stderr = stdout.String(), stderr.String()
 	if empty, err := group.Empty(); err != nil || !empty {
 		t.Errorf("the step's control group is not empty after the run (%v)", err)
-	}
-	if r.NoVerdict != "" {
-		t.Fatalf("no verdict: %s (engine: %s)", r.NoVerdict, r.Note)
 	}
 	return r
 }

@@ -28,7 +28,11 @@ const (
 
 // runAsUser runs the suite in a process of a normal user, in a control group
 // that was given to that user, as sudo would give one.
-func runAsUser(t *testing.T) {
+func runAsUser(t *testing.T, groups []string) {
+	which := "^" + strings.Split(t.Name(), "/")[0] + "$"
+	if len(groups) > 0 {
+		which += "/^(" + strings.Join(groups, "|") + ")$"
+	}
 	dir := OpenDir(t)
 	binary := filepath.Join(dir, "suite.test")
 	if err := copyProgram("/proc/self/exe", binary); err != nil {
@@ -44,16 +48,16 @@ func runAsUser(t *testing.T) {
 		}
 	}
 	built := program(t, dir)
-	groups, limited := delegate(t)
+	engines := forEverybody(t, dir, "KERN_BIN", "RUNSC_BIN")
+	places, limited := delegate(t)
 	// It waits for us to have put it into its groups.
 	cmd := exec.Command("/bin/sh", "-c", `read go && exec "$@"`, "sh", binary,
-		"-test.run=^"+strings.Split(t.Name(), "/")[0]+"$", "-test.v", "-test.timeout=300s")
+		"-test.run="+which, "-test.v", "-test.timeout=300s")
 	cmd.Dir = home
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: plainID, Gid: plainID}}
-	cmd.Env = []string{
-		roleVar + "=" + roleUser, programVar + "=" + built, "HOME=" + home, "TMPDIR=" + temp, "PATH=" + os.Getenv("PATH"), "KERN_BIN=" + os.Getenv("KERN_BIN"),
-		"GOCACHE=" + filepath.Join(home, "cache"), need.Require + "=" + requiredOfUser(limited),
-	}
+	cmd.Env = append(engines,
+		roleVar+"="+roleUser, programVar+"="+built, "HOME="+home, "TMPDIR="+temp, "PATH="+os.Getenv("PATH"),
+		"GOCACHE="+filepath.Join(home, "cache"), need.Require+"="+requiredOfUser(limited))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	in, err := cmd.StdinPipe()
@@ -63,7 +67,7 @@ func runAsUser(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for _, g := range groups {
+	for _, g := range places {
 		if err := os.WriteFile(filepath.Join(g, "cgroup.procs"), []byte(itoa(cmd.Process.Pid)), 0); err != nil {
 			t.Errorf("place the user's process: %v", err)
 		}
@@ -78,6 +82,23 @@ func runAsUser(t *testing.T) {
 	} else if passed == 0 {
 		t.Errorf("as user %d nothing was tested:\n%s", plainID, out.String())
 	}
+}
+
+// forEverybody copies what the variables name, which may lie in a folder that only
+// root can enter, and gives the variables with the copies.
+func forEverybody(t *testing.T, dir string, variables ...string) (environ []string) {
+	for _, name := range variables {
+		from := os.Getenv(name)
+		if from == "" {
+			continue
+		}
+		to := filepath.Join(dir, strings.ToLower(name))
+		if err := copyProgram(from, to); err != nil {
+			t.Fatalf("copy what %s names for user %d: %v", name, plainID, err)
+		}
+		environ = append(environ, name+"="+to)
+	}
+	return environ
 }
 
 // delegate makes a control group in each place where ours are made and gives it

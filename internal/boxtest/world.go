@@ -61,7 +61,19 @@ func newWorld(t testing.TB, allow ...string) *world {
 
 func newOrigin(t testing.TB) *origin {
 	o := &origin{gone: make(chan struct{})}
-	o.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	o.server = httptest.NewServer(o.handler())
+	t.Cleanup(o.server.Close)
+	return o
+}
+
+// overTLS makes an origin one with a certificate that nobody has signed.
+func (o *origin) overTLS(t testing.TB) {
+	o.server = httptest.NewTLSServer(o.handler())
+	t.Cleanup(o.server.Close)
+}
+
+func (o *origin) handler() http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		o.mu.Lock()
 		o.seen = append(o.seen, r.Host+r.URL.Path)
 		o.mu.Unlock()
@@ -77,10 +89,9 @@ func newOrigin(t testing.TB) *origin {
 				}
 			}
 		}
+		_, _ = io.Copy(io.Discard, r.Body)
 		_, _ = io.WriteString(rw, "hello from "+r.Host)
-	}))
-	t.Cleanup(o.server.Close)
-	return o
+	})
 }
 
 func (o *origin) requests() []string {

@@ -12,6 +12,8 @@ import "strings"
 // tell people to type.
 const Profile = "seccomp.json"
 
+const program = "untrusted-steps"
+
 // Who is how a container's user stands to the machine.
 type Who struct {
 	// Root is root of the container, and no user namespace makes it another user
@@ -50,21 +52,31 @@ func Least(seccomp string) string {
 // Fix is what whoever starts this container can do, so that boxes can be made in
 // it and capped. Nobody in it can.
 func Fix(w Who, command string) []string {
+	command = inImage(command)
 	lines := []string{
 		"# start this container as the normal user whom the workspace belongs to, with what boxes are made of; " +
 			Profile + " is what `untrusted-steps seccomp` prints (docs/container.md). Docker 28 and newer:",
-		"docker run " + Least(Profile) + " IMAGE " + command,
+		"docker run " + Least(Profile) + command,
 	}
 	if w.Root {
-		lines = append(lines, "# or as root of the container:", "docker run "+Options(w, Profile)+" IMAGE "+command)
+		lines = append(lines, "# or as root of the container:", "docker run "+Options(w, Profile)+command)
 	}
 	return append(lines,
 		"# Podman, which has other names for two of them:",
-		"podman run "+podman(Options(Who{Root: true}, Profile))+" IMAGE "+command,
+		"podman run "+podman(Options(Who{Root: true}, Profile))+command,
 		"# Docker before 28 hands out control groups with everything else only; this container may then do what root of the machine may:",
-		"docker run "+namespace+" --privileged IMAGE "+command,
+		"docker run "+namespace+" --privileged"+command,
 		"# or run it on the machine itself, outside any container",
 	)
+}
+
+// inImage is a command for the end of a docker run. Our own image has the program
+// for its entrypoint, and most others have none: named here, it is the same for all.
+func inImage(command string) string {
+	if rest, ok := strings.CutPrefix(command, program+" "); ok {
+		return " --entrypoint " + program + " IMAGE " + rest
+	}
+	return " IMAGE " + command
 }
 
 func podman(words string) string {

@@ -58,7 +58,7 @@ func TestFix(t *testing.T) {
 				if strings.HasPrefix(line, "# ") {
 					continue
 				}
-				rest, ok := strings.CutSuffix(line, " IMAGE "+command)
+				rest, ok := strings.CutSuffix(line, " --entrypoint untrusted-steps IMAGE run steps.yml")
 				if !ok {
 					t.Errorf("%s does not run the program", line)
 				}
@@ -73,6 +73,18 @@ func TestFix(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whatever an image has for its entrypoint, the program is started once.
+func TestACommandIsItsOwnEntrypoint(t *testing.T) {
+	for command, want := range map[string]string{
+		"untrusted-steps run 'a b.yml' --jobs 2": " --entrypoint untrusted-steps IMAGE run 'a b.yml' --jobs 2",
+		"make gate":                              " IMAGE make gate",
+	} {
+		if got := inImage(command); got != want {
+			t.Errorf("%s: %q", command, got)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,17 +19,23 @@ const (
 
 // plain is a pair of folders on the host's disk.
 type plain struct {
-	path          string
+	path          string // as others name it
+	up            int    // the folder that it was made in, for as long as it is there
 	dir           int
 	bytes, inodes int64
 }
 
 func newPlain(o Options) (place, error) {
-	path, err := os.MkdirTemp(o.Dir, "room-")
+	up, err := unix.Open(o.At, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	p := &plain{path: path, bytes: o.Bytes, inodes: o.Inodes}
+	path, err := os.MkdirTemp(fmt.Sprintf("/proc/self/fd/%d", up), "room-")
+	if err != nil {
+		unix.Close(up)
+		return nil, err
+	}
+	p := &plain{path: filepath.Join(o.Dir, filepath.Base(path)), up: up, bytes: o.Bytes, inodes: o.Inodes}
 	p.dir, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		p.dir = -1
@@ -45,7 +52,8 @@ func newPlain(o Options) (place, error) {
 	return p, nil
 }
 
-func (p *plain) root() string { return p.path }
+// root is by the descriptor: whatever has the folder's name by now is another.
+func (p *plain) root() string { return fmt.Sprintf("/proc/self/fd/%d", p.dir) }
 
 func (p *plain) tree() (int, error) { return -1, nil }
 
@@ -87,8 +95,12 @@ func (p *plain) close() error {
 		unix.Close(p.dir)
 		p.dir = -1
 	}
-	if rerr := os.Remove(p.path); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
-		err = errors.Join(err, rerr)
+	if p.up >= 0 {
+		if rerr := unix.Unlinkat(p.up, filepath.Base(p.path), unix.AT_REMOVEDIR); rerr != nil && rerr != unix.ENOENT {
+			err = errors.Join(err, &os.PathError{Op: "remove", Path: p.path, Err: rerr})
+		}
+		unix.Close(p.up)
+		p.up = -1
 	}
 	return err
 }

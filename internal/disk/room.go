@@ -33,7 +33,10 @@ const (
 type Options struct {
 	// Dir is a folder of ours, mode 0700, on the workspace's file system. The
 	// image or the plain folders are made in it; a room of its own for each.
-	Dir           string
+	Dir string
+	// At is that folder as this process names it; empty for Dir. A path may lead
+	// through a descriptor of ours.
+	At            string
 	Bytes, Inodes int64
 	// MemoryBytes is the step's memory cap; 0: none.
 	MemoryBytes int64
@@ -127,7 +130,11 @@ func (o *Options) check() error {
 	case o.Inodes < MinInodes || o.Inodes > MaxInodes:
 		return fmt.Errorf("room for %d files: from %d to %d can be had", o.Inodes, MinInodes, MaxInodes)
 	}
-	st, err := os.Lstat(o.Dir)
+	look := os.Stat
+	if o.At == "" { // and a link is none of ours
+		o.At, look = o.Dir, os.Lstat
+	}
+	st, err := look(o.At)
 	if err != nil {
 		return err
 	}
@@ -171,9 +178,19 @@ func (r *Room) Work() string { return r.place.root() + "/" + workName }
 // engine clones by its path; "" where Tree is the way.
 func (r *Room) Base() string {
 	if p, ok := r.place.(*plain); ok {
-		return p.root()
+		return p.path
 	}
 	return ""
+}
+
+// Named is Upper as other processes can name it, where they can. Whoever may change
+// a folder above it can put another in its place: it is for engines, which show it to
+// a box that has no rights to anything else, and for nothing that root does itself.
+func (r *Room) Named() string {
+	if base := r.Base(); base != "" {
+		return base + "/" + upperName
+	}
+	return r.Upper()
 }
 
 // Tree gives a fresh detached mount whose root has upper and work in it, for an

@@ -54,7 +54,7 @@ func TestWhichKind(t *testing.T) {
 			}
 			size, base := int64(0), ""
 			if tc.want == disk.Sampler {
-				size, base = o.Bytes, filepath.Dir(r.Upper())
+				size, base = o.Bytes, filepath.Dir(r.Named())
 			}
 			if r.FileSize() != size || r.Base() != base {
 				t.Errorf("file size %d, want %d; base %q, want %q", r.FileSize(), size, r.Base(), base)
@@ -433,5 +433,53 @@ func TestTrim(t *testing.T) {
 	data[0], data[4096], data[3*4096], data[6*4096+5] = 1, 1, 1, 1
 	if got, want := fmt.Sprint(disk.Trimmed(data)), "[[0 2] [3 1] [6 0]]"; got != want {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// Attack: whoever may change a folder above puts another in its place, with the same
+// names in it that lead elsewhere. What root makes, changes and removes is not there.
+func TestAFolderSwappedAboveIsNotWrittenTo(t *testing.T) {
+	above, victim := t.TempDir(), t.TempDir()
+	dir := filepath.Join(above, "store", "txn")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	at, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	if err := os.Rename(filepath.Join(above, "store"), filepath.Join(above, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(above, "store"), 0o700), os.Symlink(victim, dir)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := disk.Open(disk.Options{Dir: dir, At: fmt.Sprintf("/proc/self/fd/%d", at.Fd()), Bytes: disk.MinBytes, Inodes: disk.MinInodes, Folders: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(victim, filepath.Base(r.Base()), "upper")
+	if err := os.MkdirAll(elsewhere, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(r.Upper(), 0o755), os.WriteFile(r.Upper()+"/f", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(elsewhere)
+	if err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v: it was changed through a link", st, err)
+	}
+	if list, _ := os.ReadDir(elsewhere); len(list) > 0 {
+		t.Errorf("written through a link: %v", list)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(elsewhere); err != nil {
+		t.Errorf("removed through a link: %v", err)
+	}
+	if list, _ := os.ReadDir(filepath.Join(above, "moved", "txn")); len(list) > 0 {
+		t.Errorf("%v is left", list)
 	}
 }

@@ -264,7 +264,7 @@ func TestSamplerOfATreeThatChanges(t *testing.T) {
 func TestSamplerWithFileSize(t *testing.T) {
 	r := open(t, disk.Sampler, mib, 256)
 	cmd := exec.Command("/bin/sh", "-c", `trap '' XFSZ; ulimit -f "$1"; head -c 4000000 /dev/zero >"$2/x"; wc -c <"$2/x"`,
-		"sh", strconv.FormatInt(r.FileSize()/512, 10), r.Upper())
+		"sh", strconv.FormatInt(r.FileSize()/512, 10), r.Named())
 	out, err := cmd.Output()
 	if got := strings.TrimSpace(string(out)); err != nil || got != strconv.Itoa(mib) {
 		t.Errorf("%q %v", got, err)

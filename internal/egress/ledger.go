@@ -40,10 +40,12 @@ const Others = "(others)"
 // push what was allowed out of sight. The zero value is ready and is safe for
 // concurrent use.
 type Ledger struct {
-	// Step and Log are set before use. To Log goes one line of JSON for every
+	// Step and Log are set before use; Name changes Step later. To Log goes one line of JSON for every
 	// attempt, once it has ended, in whole lines; Flush writes the last ones.
 	Step string
 	Log  io.Writer
+	// Setup: the box is that of the step's setup.
+	Setup bool
 
 	sink     sink
 	mu       sync.Mutex
@@ -60,6 +62,19 @@ type attempt struct {
 	verdict  string
 	reason   string
 	rule     string
+}
+
+// Name says whose attempts those are that end from now on.
+func (l *Ledger) Name(step string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Step = step
+}
+
+func (l *Ledger) step() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Step
 }
 
 // add counts one attempt and returns a handle for what becomes known later.

@@ -12,6 +12,7 @@ import (
 // text from the box.
 type line struct {
 	Step       string `json:"step"`
+	Setup      bool   `json:"setup,omitempty"`
 	First      string `json:"first"`
 	Last       string `json:"last"`
 	Protocol   string `json:"protocol"`
@@ -104,7 +105,7 @@ func (l *Ledger) Flush() error {
 	l.sink.mu.Lock()
 	defer l.sink.mu.Unlock()
 	if n := l.sink.omitted; n > 0 {
-		if text, err := json.Marshal(omitted{l.Step, n}); err == nil {
+		if text, err := json.Marshal(omitted{l.step(), n}); err == nil {
 			l.sink.buf = append(append(l.sink.buf, text...), '\n')
 			l.sink.omitted = 0
 		}
@@ -134,7 +135,7 @@ func (l *Ledger) log(a attempt, t trace, in, out uint64, now time.Time) {
 		return
 	}
 	l.sink.add(l.Log, line{
-		Step: l.Step, First: stamp(t.began), Last: stamp(now),
+		Step: l.step(), Setup: l.Setup, First: stamp(t.began), Last: stamp(now),
 		Protocol: a.protocol, Host: a.host, Port: a.port, Address: t.address, SNI: shown(t.sni),
 		Method: shown(t.method), Path: shown(t.path), BytesIn: in, BytesOut: out,
 		DurationMs: max(now.Sub(t.began).Milliseconds(), 0),

@@ -64,7 +64,11 @@ func TestLongStreamsComeOutAsTheyWentIn(t *testing.T) {
 		go func() {
 			defer c.Close()
 			c.Write(hello)
+			// What comes down may all be there before what goes up has gone.
+			sent := make(chan struct{})
+			defer func() { <-sent }()
 			go func() {
+				defer close(sent)
 				for rest := up; len(rest) > 0; { // in uneven pieces
 					n := min(len(rest), 1+rand.IntN(300<<10))
 					c.Write(rest[:n])

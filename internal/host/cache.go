@@ -27,10 +27,14 @@ type Config struct {
 	Engine  string   `json:"engine"`
 	Version string   `json:"version"`
 	Digest  string   `json:"digest"`
-	UID     int      `json:"uid"`
-	GID     int      `json:"gid"`
-	Groups  []string `json:"groups"` // where control groups are made; none for no caps
-	Spaces  []string `json:"spaces"` // the namespaces we are in: a container's, or the host's
+	// OwnKernel: boxes of the engine have one.
+	OwnKernel bool     `json:"ownKernel"`
+	UID       int      `json:"uid"`
+	GID       int      `json:"gid"`
+	Groups    []string `json:"groups"` // where control groups are made; none for no caps
+	Spaces    []string `json:"spaces"` // the namespaces we are in: a container's, or the host's
+	// Ways are settings of ours that decide how an engine builds a box.
+	Ways []string `json:"ways"`
 	// Temp is the folder for temporary files, which no box may see, and View what of
 	// the host boxes are shown.
 	Temp string   `json:"temp"`
@@ -156,7 +160,7 @@ func (c Cache) Load(cfg Config) []Proof {
 	if err != nil {
 		return nil
 	}
-	if again, err := r.Config.key(); err != nil || again != key || !complete(r.Proof) {
+	if again, err := r.Config.key(); err != nil || again != key || !complete(r.Proof, cfg.OwnKernel) {
 		return nil
 	}
 	return r.Proof
@@ -180,12 +184,13 @@ func readOwn(root *os.Root, name string) (r remembered, err error) {
 }
 
 // complete says whether a proof is of all controls, each seen to work.
-func complete(list []Proof) bool {
-	if len(list) != len(controls) {
+func complete(list []Proof, own bool) bool {
+	want := controlsOf(own)
+	if len(list) != len(want) {
 		return false
 	}
 	for i, p := range list {
-		if !p.OK || p.Control != controls[i] {
+		if !p.OK || p.Control != want[i] {
 			return false
 		}
 	}
@@ -194,7 +199,7 @@ func complete(list []Proof) bool {
 
 // Save remembers a proof, if it is one. That it cannot is no reason to stop.
 func (c Cache) Save(cfg Config, list []Proof) error {
-	if c.Dir == "" || !complete(list) {
+	if c.Dir == "" || !complete(list, cfg.OwnKernel) {
 		return nil
 	}
 	key, err := cfg.key()

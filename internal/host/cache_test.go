@@ -51,6 +51,8 @@ func TestAProofIsRememberedForItsConfiguration(t *testing.T) {
 		"groups":  func(c *Config) { c.Groups = nil },
 		"spaces":  func(c *Config) { c.Spaces = append([]string{"x"}, c.Spaces[1:]...) },
 		"temp":    func(c *Config) { c.Temp = "/other" },
+		"ways":    func(c *Config) { c.Ways = append(c.Ways, "RUNSC_PLATFORM=kvm") },
+		"kind":    func(c *Config) { c.OwnKernel = true },
 		"view":    func(c *Config) { c.View = []string{"/usr"} },
 		"limits":  func(c *Config) { c.Limits = append([]string{"Seccomp: 2"}, c.Limits[1:]...) },
 		"knobs":   func(c *Config) { c.Knobs = append([]string{"1"}, c.Knobs[1:]...) },

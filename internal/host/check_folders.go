@@ -139,6 +139,10 @@ func temporaryFolder(ctx context.Context, x *examination) Finding {
 	t := x.m.Folder(ctx, x.o.Temp)
 	f := Finding{Status: OK, Found: fmt.Sprintf("programs in %s (%s) can be started", x.o.Temp, t.Type)}
 	switch {
+	case t.Way != nil:
+		f.Status, f.Found = Fail, fmt.Sprintf("others can change what root keeps in the folder for temporary files, %s: %v", x.o.Temp, t.Way)
+		f.Costs, f.Fix = "every run of root's: boxes are made of what lies there", []string{"export TMPDIR=/tmp"}
+		f.Verify = "namei -l " + gha.ShellWord(x.o.Temp)
 	case t.Write != nil:
 		f.Status, f.Found = Fail, fmt.Sprintf("nothing can be written to the folder for temporary files, %s: %v", x.o.Temp, t.Write)
 		f.Costs, f.Fix = "every run", []string{"export TMPDIR=$HOME/tmp && mkdir -p $HOME/tmp"}

@@ -51,8 +51,8 @@ func controlGroups(ctx context.Context, x *examination) Finding {
 
 // byItself says whether --host-setup could get control groups here.
 func (x *examination) byItself(ctx context.Context) bool {
-	if x.place.contained() {
-		return false
+	if x.place.contained() { // sudo may be root of a container that may make no groups
+		return x.m.Adds(ctx)
 	}
 	dir, _ := x.m.Manager()
 	return dir != "" || x.m.Sudo(ctx) == nil

@@ -89,7 +89,7 @@ func (x *examination) noNamespace(made Answer) Finding {
 		f.Fix = x.outside()
 	case x.appArmorRefuses(made):
 		f.Found = "AppArmor refuses to make a user namespace" + label(made.Label)
-		f.Fix = x.appArmorFixes(x.line(appArmorSetting) == "1")
+		f.Fix = x.appArmorFixes(x.setting())
 	case errors.Is(err, syscall.EACCES):
 		f.Found = "a security module refuses to make user namespaces" + label(made.Label)
 		f.Fix = allNamespaceFixes(x)
@@ -140,9 +140,15 @@ func (x *examination) restricted(inside Answer) bool {
 // namespace. The setting itself may be root's to read.
 const restrictedProfile = "unprivileged_userns"
 
+// setting says whether the machine's setting restricts anything, to any degree.
+func (x *examination) setting() bool {
+	value := x.line(appArmorSetting)
+	return value != "" && value != "0"
+}
+
 // bySetting says whether it is the setting.
 func (x *examination) bySetting(inside Answer) bool {
-	return strings.HasPrefix(inside.Label, restrictedProfile) || !x.place.contained() && x.line(appArmorSetting) == "1"
+	return strings.HasPrefix(inside.Label, restrictedProfile) || !x.place.contained() && x.setting()
 }
 
 // appArmorRefuses says whether it is AppArmor that lets no namespace be made: by
@@ -152,7 +158,7 @@ func (x *examination) appArmorRefuses(made Answer) bool {
 	if !errors.Is(made.Start, syscall.EACCES) || x.place.contained() {
 		return false
 	}
-	return x.line(appArmorSetting) == "1" || made.confined()
+	return x.setting() || made.confined()
 }
 
 // appArmorFixes are what helps against its restriction. Only the machine's setting

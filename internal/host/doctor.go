@@ -36,6 +36,8 @@ var ErrNoEngine = errors.New("this engine is not here")
 type Engine struct {
 	Name string
 	Get  []string // what to type where it is not to be had
+	// Named: no run takes it without being told to.
+	Named bool
 	// Box runs a full box, with caps, and says by what: a version and a path. Its
 	// error is ErrNoEngine where there is no engine to run it.
 	Box func(ctx context.Context) (by string, err error)
@@ -121,6 +123,9 @@ func Examine(ctx context.Context, m Machine, o Options) *Report {
 	}
 	for _, e := range o.Engines {
 		res, f := tryEngine(ctx, e)
+		if f.Status == Fail && len(f.Fix) == 0 {
+			f.Fix = causes(r.Findings)
+		}
 		r.Engines = append(r.Engines, res)
 		r.Findings = append(r.Findings, f)
 		r.Ready = r.Ready || res.Ran
@@ -132,19 +137,43 @@ func newExamination(m Machine, o Options) *examination {
 	return &examination{m: m, o: o, place: placeOf(m, o.Workspace)}
 }
 
+// causes names the checks that failed, as what is to be mended for an engine.
+func causes(findings []Finding) []string {
+	var names []string
+	for _, f := range findings {
+		if f.Status == Fail && !strings.HasPrefix(f.Check, enginePrefix) {
+			names = append(names, f.Check)
+		}
+	}
+	if len(names) == 0 {
+		return []string{"# nothing that a box needs was seen to fail by itself: what the box said is all that is known"}
+	}
+	return []string{"# mend what is said of " + strings.Join(names, ", ") + " above"}
+}
+
+// enginePrefix begins the names of the checks in which a full box is run.
+const enginePrefix = "engine-"
+
 // tryEngine has one engine run a full box.
 func tryEngine(ctx context.Context, e Engine) (EngineResult, Finding) {
 	by, err := e.Box(ctx)
-	f := Finding{Check: "engine-" + e.Name, Status: OK, Verify: "untrusted-steps doctor --engine " + e.Name}
+	f := Finding{Check: enginePrefix + e.Name, Status: OK, Verify: "untrusted-steps doctor --engine " + e.Name}
 	res := EngineResult{Name: e.Name, By: by, Ran: err == nil}
 	switch {
 	case err == nil:
 		f.Found, f.Verify = "a full box ran, with caps: "+by, ""
 		return res, f
 	case errors.Is(err, ErrNoEngine):
-		f.Status, f.Costs, f.Fix = Warn, "--engine "+e.Name+"; auto takes another", e.Get
+		f.Status, f.Costs, f.Fix = Warn, "--engine "+e.Name, e.Get
+		if !e.Named {
+			f.Costs += "; auto takes another"
+		}
 	default:
 		f.Status, f.Costs = Fail, "--engine "+e.Name
+	}
+	var own interface{ Fix() []string }
+	if errors.As(err, &own) {
+		f.Fix = own.Fix()
 	}
 	res.Error = strings.TrimPrefix(err.Error(), ErrNoEngine.Error()+": ")
 	f.Found = "no box: " + res.Error

@@ -20,6 +20,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
 const (
@@ -40,7 +41,11 @@ func Here(getenv func(string) string) Machine {
 			return limits.UserManager(limits.Config{XDGRuntimeDir: getenv("XDG_RUNTIME_DIR")})
 		},
 		Account: accountName,
-		Sudo:    func(ctx context.Context) error { return trySudo(ctx) },
+		Adds: func(ctx context.Context) bool {
+			p := &Preparer{Setup: SetupAuto, Getenv: getenv, Args: []string{}}
+			return p.Helps(ctx)
+		},
+		Sudo: func(ctx context.Context) error { return trySudo(ctx) },
 	}
 }
 
@@ -99,7 +104,7 @@ func runID() (string, error) {
 
 // tryFolder does in a new folder what is done in those of steps.
 func tryFolder(ctx context.Context, in string) (f Folder) {
-	f.Type = fileSystem(in)
+	f.Type, f.Way = fileSystem(in), scratch.RootsWay(in)
 	var st unix.Statfs_t
 	if err := unix.Statfs(in, &st); err == nil {
 		f.NoExec = st.Flags&unix.ST_NOEXEC != 0
@@ -108,34 +113,36 @@ func tryFolder(ctx context.Context, in string) (f Folder) {
 			f.FreeFiles = ^uint64(0)
 		}
 	}
-	dir, err := os.MkdirTemp(in, ".untrusted-steps-doctor-")
+	// Whose that folder is may be somebody else than us, who could put a program of
+	// their own in the place of ours: nothing below goes by a name in it.
+	own, err := scratch.Make(in, scratch.Doctor)
 	if err != nil {
 		f.Write = err
 		return f
 	}
-	defer os.RemoveAll(dir)
-	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	defer own.Remove()
+	a, b := filepath.Join(own.At(), "a"), filepath.Join(own.At(), "b")
 	if f.Write = errors.Join(os.WriteFile(a, []byte(script), 0o700), os.WriteFile(b, nil, 0o600)); f.Write != nil {
 		return f
 	}
 	f.Rename = os.Rename(a, b)
 	f.Attribute = unix.Setxattr(b, "user.untrusted-steps", []byte("x"), 0)
-	f.Exec = start(ctx, b)
+	f.Exec = start(ctx, own.File(), "b")
 	return f
 }
 
 // script is a program for any machine: every box needs the shell too.
 const script = "#!/bin/sh\nexit 0\n"
 
-// start runs a program that was just written. Another thread of ours may have
+// start runs a program that was just written in a folder. Another thread of ours may have
 // started a program meanwhile, which then holds the file open for writing until
 // its exec.
-func start(ctx context.Context, path string) error {
+func start(ctx context.Context, dir *os.File, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	for wait := time.Millisecond; ; wait *= 2 {
-		cmd := exec.CommandContext(ctx, path)
-		cmd.Env, cmd.WaitDelay = []string{}, time.Second
+		cmd := exec.CommandContext(ctx, filepath.Join("/proc/self/fd/3", name))
+		cmd.Env, cmd.ExtraFiles, cmd.WaitDelay = []string{}, []*os.File{dir}, time.Second
 		err := cmd.Run()
 		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
 			return err

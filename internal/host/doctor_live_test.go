@@ -115,7 +115,7 @@ func on(t *testing.T, spoil string, attr *syscall.SysProcAttr) map[string]Findin
 	t.Helper()
 	dir := boxtest.OpenDir(t)
 	for _, d := range []string{"work", "tmp"} {
-		if err := errors.Join(os.Mkdir(filepath.Join(dir, d), 0o777), os.Chmod(filepath.Join(dir, d), 0o777)); err != nil {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, d), 0o777), os.Chmod(filepath.Join(dir, d), os.ModeSticky|0o777)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,7 +135,7 @@ func on(t *testing.T, spoil string, attr *syscall.SysProcAttr) map[string]Findin
 	for _, f := range r.Findings {
 		found[f.Check] = f
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, "*/.untrusted-steps*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(dir, "*/us-*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
 	return found

@@ -33,6 +33,8 @@ type Machine struct {
 	// Manager finds the folder of a user manager that answers, and says whether
 	// the environment names it.
 	Manager func() (dir string, named bool)
+	// Adds says whether --host-setup auto would add all that a run lacks.
+	Adds func(ctx context.Context) bool
 	// Sudo has sudo run a program that does nothing, without a password.
 	Sudo func(ctx context.Context) error
 }
@@ -134,6 +136,7 @@ type Folder struct {
 	Rename    error  // put a file in another's place
 	Attribute error  // set a user attribute
 	Exec      error  // start a program that lies in it
+	Way       error  // keep others from what root has in it
 	NoExec    bool   // it is mounted so that nothing in it can be
 	FreeBytes uint64
 	FreeFiles uint64 // ^0 where the file system does not count them

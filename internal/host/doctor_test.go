@@ -35,6 +35,7 @@ type fake struct {
 	manager string // the folder of a user manager that answers
 	account string
 	sudo    error
+	adds    bool  // --host-setup auto would do
 	boxes   error // of engine native
 }
 
@@ -78,6 +79,7 @@ func (h fake) machine() Machine {
 			return h.manager, h.manager != "" && h.env["XDG_RUNTIME_DIR"] == h.manager
 		},
 		Account: func() string { return h.account },
+		Adds:    func(context.Context) bool { return h.adds },
 		Sudo:    func(context.Context) error { return h.sudo },
 	}
 }
@@ -125,7 +127,7 @@ func blocked(h fake) fake {
 	h.tries = map[string]Answer{tryMade: {Start: syscall.EPERM}, tryInside: {Start: syscall.EPERM}, tryOwnMap: {Start: syscall.EPERM}}
 	h.files = maps.Clone(h.files)
 	h.files[selfStatus] = "Name:\tx\nSeccomp:\t2\n"
-	h.limits = refused("the control group file system of this container is read-only", "docker run --cgroupns=private --privileged IMAGE untrusted-steps run FILE")
+	h.limits = refused("the control group file system of this container is read-only", "docker run --cgroupns=private --privileged --entrypoint untrusted-steps IMAGE run FILE")
 	h.kind, h.manager = "", ""
 	h.boxes = syscall.EPERM
 	h.paths, h.sockets = nil, nil
@@ -440,6 +442,9 @@ func TestKindsOfHosts(t *testing.T) {
 				if k.no != "" && strings.Contains(fixes, k.no) {
 					t.Errorf("%s: %q helps nobody here:\n%s", f.Check, k.no, fixes)
 				}
+				if f.Status == Fail && len(f.Fix) == 0 {
+					t.Errorf("%s does not say what to do", f.Check)
+				}
 				if f.Costs == "" {
 					t.Errorf("%s does not say what it costs", f.Check)
 				}
@@ -536,6 +541,33 @@ func TestFixesForMounts(t *testing.T) {
 }
 
 // TestContainerWithoutMark: containerd leaves none, but a control group namespace.
+// Who can do nothing for a container from inside is not told to, and who can is.
+func TestSudoInAContainer(t *testing.T) {
+	h := hosted("6.8.0")
+	h.env, h.paths, h.manager = nil, []string{"/.dockerenv"}, ""
+	h.limits = refused("nothing of it is delegated")
+	h.boxes = h.limits
+	for _, adds := range []bool{false, true} {
+		h.adds = adds
+		fixes := map[string]string{}
+		for _, f := range h.examine("").Findings {
+			fixes[f.Check] = strings.Join(f.Fix, "\n")
+		}
+		if got := strings.Contains(fixes["control-groups"], "--host-setup auto"); got != adds {
+			t.Errorf("that --host-setup would do is %v, and the fix is %q", adds, fixes["control-groups"])
+		}
+		if want := "# mend what is said of control-groups above"; fixes["engine-native"] != want {
+			t.Errorf("of the engine it says %q", fixes["engine-native"])
+		}
+	}
+	h.limits = nil
+	h.boxes = errors.New("no idea")
+	f := h.examine("").Findings
+	if last := f[len(f)-1]; len(last.Fix) != 1 || !strings.Contains(last.Fix[0], "all that is known") {
+		t.Errorf("%+v", last)
+	}
+}
+
 func TestContainerWithoutMark(t *testing.T) {
 	h := hosted("6.8.0-generic")
 	h.env, h.paths = map[string]string{}, nil

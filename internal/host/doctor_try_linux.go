@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
 	"github.com/untrusted-steps/untrusted-steps/internal/overlay"
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
 )
 
@@ -30,6 +30,7 @@ const (
 	// root. They are the descriptors from mappedFD on.
 	tryMapped = "overlay-mapped"
 	mappedFD  = 4 // 3 is the program
+	layersFD  = 3 // of tryOverlay: the folder of the layers
 	// tryPatience bounds a trial. Each takes milliseconds.
 	tryPatience = 30 * time.Second
 	maxAnswer   = 64 << 10
@@ -98,14 +99,15 @@ func try(ctx context.Context, t Trial) Answer {
 		return Answer{Done: mapIDs(t.Dir)}
 	}
 	if t.What == tryOverlay {
-		dir, err := makeLayers(t.Dir)
+		own, err := makeLayers(t.Dir)
 		if err != nil {
 			return Answer{Done: []Op{opOf("make the layers of an overlay", err)}}
 		}
-		defer removeAll(dir)
-		t.Dir = dir
-		if root {
-			trees, op := mappedLayers(dir)
+		defer own.Remove()
+		if t.Dir = own.Path; !root {
+			cmd.ExtraFiles = []*os.File{own.File()}
+		} else {
+			trees, op := mappedLayers(own.At())
 			for _, f := range trees {
 				defer f.Close()
 			}
@@ -273,32 +275,19 @@ var layers = []string{"lower", "top"}
 
 // makeLayers makes a folder with what an overlay is made of: a lower layer with
 // something in it, and a folder that has the one to be written.
-func makeLayers(in string) (dir string, err error) {
-	dir, err = os.MkdirTemp(in, ".untrusted-steps-doctor-")
+func makeLayers(in string) (own *scratch.Folder, err error) {
+	own, err = scratch.Make(in, scratch.Doctor)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	for _, d := range []string{"lower/dir", "top/upper", "top/work", "at"} {
-		err = errors.Join(err, os.MkdirAll(filepath.Join(dir, d), 0o755))
+		err = errors.Join(err, os.MkdirAll(filepath.Join(own.At(), d), 0o755))
 	}
-	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "lower/old"), []byte("x"), 0o600))
+	err = errors.Join(err, os.WriteFile(filepath.Join(own.At(), "lower/old"), []byte("x"), 0o600))
 	if err != nil {
-		removeAll(dir)
-		return "", err
+		return nil, errors.Join(err, own.Remove())
 	}
-	return dir, nil
-}
-
-// removeAll removes a folder of layers: an overlay leaves folders without
-// permissions in it.
-func removeAll(dir string) {
-	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	_ = os.RemoveAll(dir)
+	return own, nil
 }
 
 // mappedLayers opens the layers with root's eyes and shows them as the box's.
@@ -341,6 +330,18 @@ func mapIDs(dir string) []Op {
 	return []Op{opOf("map the ids of a mount", err)}
 }
 
+// same says why what has a name is not what a descriptor is of.
+func same(path string, fd int) error {
+	var here, there unix.Stat_t
+	if err := errors.Join(unix.Stat(path, &here), unix.Fstat(fd, &there)); err != nil {
+		return err
+	}
+	if here.Dev != there.Dev || here.Ino != there.Ino {
+		return errors.New("somebody put another folder in its place")
+	}
+	return nil
+}
+
 // mountLayers mounts them, and goes where.
 func mountLayers(t Trial) error {
 	var trees []int
@@ -353,7 +354,9 @@ func mountLayers(t Trial) error {
 			return err
 		}
 	} else {
-		if err := os.Chdir(t.Dir); err != nil {
+		// A descriptor of another mount namespace gives no tree, so it goes by the
+		// name here, and is looked at.
+		if err := errors.Join(os.Chdir(t.Dir), same(".", layersFD)); err != nil {
 			return err
 		}
 		for _, name := range layers {

@@ -2,6 +2,8 @@ package host
 
 import (
 	"fmt"
+	"math"
+	"net"
 	"slices"
 	"strings"
 
@@ -22,6 +24,8 @@ type facts struct {
 	calls   [2]int64 // of the listeners on loopback and in the abstract name space
 	greeted int64    // how often the server that may be reached was spoken to in TLS
 	reached [2]error // what came of calling the listeners ourselves
+	own     bool     // the engine's boxes are to have a kernel of their own
+	kernel  inside.Kernel
 }
 
 // judge says which controls were seen to work. It believes no absence: what was
@@ -29,7 +33,7 @@ type facts struct {
 func judge(f facts, looked, grown result) []Proof {
 	list := []Proof{memory(grown), pids(looked)}
 	if looked.seen == nil {
-		for _, c := range controls[len(list):] {
+		for _, c := range controlsOf(f.own)[len(list):] {
 			list = append(list, Proof{Control: c, How: looked.unread + looked.ended()})
 		}
 		return list
@@ -39,21 +43,72 @@ func judge(f facts, looked, grown result) []Proof {
 		for _, g := range groups {
 			p.Ms += s.Took[g]
 		}
+		for _, t := range slices.Concat(s.Refused, s.Dials, s.Packets, s.Names) {
+			if about[hostOf(t.What)] == p.Control {
+				p.Ms += t.Took
+			}
+		}
 		return p
 	}
-	return append(list,
+	spent := func(p Proof, list []inside.Tried) Proof {
+		for _, t := range list {
+			p.Ms += t.Took
+		}
+		return p
+	}
+	list = append(list,
 		took(allowedName(f, looked), "get"),
-		took(denial(looked), "refused", "names"),
-		took(rawAddress(looked), "dials"),
+		took(denial(looked)),
+		took(rawAddress(looked)),
 		took(metadataAddress(looked)),
 		took(hostLoopback(f, looked), "abstract"),
 		took(capabilities(s), "capabilities"),
 		took(callFilter(looked), "seccomp"),
 		took(hostProcesses(f, s), "host"),
-		took(hostFiles(f, s)),
-		took(readOnlyRoot(s), "root"),
+		spent(hostFiles(f, s), s.Files),
+		spent(readOnlyRoot(looked), s.Written),
 		took(tlsName(f, looked), "tunnel"),
 	)
+	if f.own {
+		list = append(list, took(ownKernelOf(f, s), "kernel"))
+	}
+	for i := range list { // of sums of fractions
+		list[i].Ms = math.Round(list[i].Ms*1000) / 1000
+	}
+	return list
+}
+
+// ownKernelOf compares what a kernel says of itself: the name of its build, and what
+// it drew when it started.
+func ownKernelOf(f facts, s *inside.Seen) Proof {
+	p := Proof{Control: OwnKernel}
+	in, out := s.Kernel, f.kernel
+	switch {
+	case in.Release == "" || in.Build == "" || out.Release == "" || out.Build == "":
+		p.How = fmt.Sprintf("a kernel did not say what it is: %q %q in the box, %q %q outside", in.Release, in.Build, out.Release, out.Build)
+	case in.Boot != "" && in.Boot == out.Boot:
+		p.How = "the box's kernel was started when the host's was: boot " + in.Boot
+	case in.Release == out.Release || in.Build == out.Build:
+		p.How = fmt.Sprintf("the box's kernel is %s (%s), and the host's is %s (%s)", in.Release, in.Build, out.Release, out.Build)
+	default:
+		p.OK, p.How = true, fmt.Sprintf("the box's kernel is %s (%s), and the host's is %s", in.Release, in.Build, out.Release)
+	}
+	return p
+}
+
+// about says which control an attempt to get somewhere is for, by the host.
+var about = map[string]string{
+	deniedName: DeniedName, rawIPv4: RawAddress, rawIPv6: RawAddress,
+	metadata4: MetadataAddress, metadata6: MetadataAddress, metadataName: MetadataAddress,
+	"127.0.0.1": HostLoopback, "::1": HostLoopback, "localhost": HostLoopback, loopbackName: HostLoopback,
+}
+
+// hostOf is the host of host:port, or what is no such thing as it stands.
+func hostOf(what string) string {
+	if host, _, err := net.SplitHostPort(what); err == nil {
+		return host
+	}
+	return what
 }
 
 // capped says how far a cap was in force.
@@ -87,7 +142,7 @@ func (r result) ended() string {
 	case e.ExecFailure != "":
 		return ": " + e.ExecFailure
 	case e.DeadlinePassed:
-		return fmt.Sprintf(": it did not end within %d s", probeTime)
+		return ": it did not end in the time it had"
 	case e.Status != nil && e.Status.Exited():
 		return fmt.Sprintf(": it ended with exit code %d", e.Status.ExitStatus())
 	case e.Status != nil && e.Status.Signaled():
@@ -108,12 +163,12 @@ func memory(r result) Proof {
 	case !r.ran():
 		p.How = "the box that was to take memory did not run" + r.ended()
 	case r.evidence.OOMKills == 0 && !(r.uncounted(box.OOM) && r.killed()):
-		p.How = fmt.Sprintf("a box took %d MiB with a cap of %d and was not stopped%s", growTo>>20, growMemory>>20, r.ended())
-	case r.evidence.PeakMemory > growMemory+growMemory/8: // the kernel's own pages may go past it
-		p.How = fmt.Sprintf("a box with a cap of %d MiB had %d", growMemory>>20, r.evidence.PeakMemory>>20)
+		p.How = fmt.Sprintf("a box that was to take %d MiB with a cap of %d was not stopped for it%s", 3*r.most>>20, r.most>>20, r.ended())
+	case r.evidence.PeakMemory > r.most+r.most/8: // the kernel's own pages may go past it
+		p.How = fmt.Sprintf("a box with a cap of %d MiB had %d", r.most>>20, r.evidence.PeakMemory>>20)
 	default:
 		p.OK = true
-		p.How = fmt.Sprintf("%s: %d MiB, read back; a box that took more was killed by the kernel", r.by, growMemory>>20)
+		p.How = fmt.Sprintf("%s: %d MiB, read back; a box that took more was killed by the kernel", r.by, r.most>>20)
 	}
 	return p
 }
@@ -132,6 +187,9 @@ func pids(r result) Proof {
 		p.How = r.unread + r.ended()
 	case r.seen.ForkErr != "EAGAIN" || r.seen.Forked >= lookPids:
 		p.How = fmt.Sprintf("a box with a cap of %d started %d processes %s", lookPids, r.seen.Forked, r.seen.ForkErr)
+	case r.own && r.evidence.PidsRefused > 0:
+		p.OK = true
+		p.How = fmt.Sprintf("the box's own kernel: %d; after %d more processes the next one was refused; %s bounds that kernel", lookPids, r.seen.Forked, r.by)
 	case r.evidence.PidsRefused == 0 && !r.uncounted(box.PidsLimit):
 		p.How = "a box was refused a process, and the kernel counted no refusal"
 	default:
@@ -315,6 +373,10 @@ func callFilter(r result) Proof {
 			return p
 		}
 	}
+	if st := r.evidence.Status; r.own && st != nil && st.Exited() && st.ExitStatus() == inside.Refused {
+		p.OK, p.How = true, "a filter is on; add_key, perf_event_open and unshare are refused, by a kernel that is not the host's"
+		return p
+	}
 	if n := len(r.evidence.Escapes); n == 0 {
 		p.How = "unshare was not stopped" + r.ended()
 		return p
@@ -334,12 +396,8 @@ const mostProcesses = 4
 
 func hostProcesses(f facts, s *inside.Seen) Proof {
 	p := Proof{Control: HostProcesses}
-	if len(f.spaces) == 0 {
-		p.How = "the namespaces of the host were not read"
-		return p
-	}
-	for kind, host := range f.spaces {
-		in := s.Spaces[kind]
+	for _, kind := range inside.SpaceKinds {
+		host, in := f.spaces[kind], s.Spaces[kind]
 		if !strings.HasPrefix(in, kind+":[") || !strings.HasPrefix(host, kind+":[") {
 			p.How = fmt.Sprintf("the %s namespace could not be read (%q, %q)", kind, in, host)
 			return p
@@ -357,7 +415,7 @@ func hostProcesses(f facts, s *inside.Seen) Proof {
 		p.How = fmt.Sprintf("the box sees %d processes: %s", n, strings.Join(names, ", "))
 		return p
 	}
-	p.OK, p.How = true, fmt.Sprintf("namespaces of its own (user, mnt, pid, net, ipc, uts); the box sees %d processes, its own", len(s.Processes))
+	p.OK, p.How = true, fmt.Sprintf("namespaces of its own (%s); the box sees %d processes, its own", strings.Join(inside.SpaceKinds, ", "), len(s.Processes))
 	return p
 }
 
@@ -377,16 +435,23 @@ func hostFiles(f facts, s *inside.Seen) Proof {
 	return p
 }
 
-func readOnlyRoot(s *inside.Seen) Proof {
-	p := Proof{Control: ReadOnlyRoot}
+func readOnlyRoot(r result) Proof {
+	p, s := Proof{Control: ReadOnlyRoot}, r.seen
 	for _, dir := range readOnly {
 		// Not permitted is another thing: a step's own user may be.
-		if t, ok := find(s.Written, dir); !ok || t.Err != "EROFS" {
+		t, ok := find(s.Written, dir)
+		if ok && r.own && dir != "/" && t.Err == "EACCES" {
+			continue // gVisor looks at whose folder it is first, and that is the host's root
+		}
+		if !ok || t.Err != "EROFS" {
 			p.How = "a file in " + dir + ": " + answer(t)
 			return p
 		}
 	}
 	p.OK, p.How = true, "no file can be made in "+strings.Join(readOnly, " and ")+" (EROFS)"
+	if r.own {
+		p.How = "no file can be made in " + strings.Join(readOnly, " and ")
+	}
 	return p
 }
 

@@ -33,7 +33,7 @@ func good() (facts, result, result) {
 	for _, set := range sets {
 		s.Status[set] = "0000000000000000"
 	}
-	for _, kind := range []string{"user", "net"} {
+	for _, kind := range inside.SpaceKinds {
 		f.spaces[kind], s.Spaces[kind] = kind+":[1]", kind+":[2]"
 	}
 	for _, to := range []string{rawIPv4 + ":443", "[" + rawIPv6 + "]:443", metadata4 + ":80", "[" + metadata6 + "]:80"} {
@@ -69,7 +69,7 @@ func good() (facts, result, result) {
 		seen: s, ledger: ledger, enforced: both, by: "cgroup2",
 		evidence: box.Evidence{PidsRefused: 1, Escapes: []box.Escape{{Syscall: "unshare", Program: "untrusted-steps"}}},
 	}
-	grown := result{enforced: both, by: "cgroup2", took: 20 * time.Millisecond, evidence: box.Evidence{OOMKills: 1, PeakMemory: growMemory, Status: &killed}}
+	grown := result{enforced: both, by: "cgroup2", took: 20 * time.Millisecond, most: growMemory, evidence: box.Evidence{OOMKills: 1, PeakMemory: growMemory, Status: &killed}}
 	return f, looked, grown
 }
 
@@ -170,6 +170,8 @@ func TestJudge(t *testing.T) {
 		"another call was stopped":                {func(w world) { w.looked.evidence.Escapes[0].Syscall = "ptrace" }, []string{Seccomp}},
 		"an engine that names none":               {func(w world) { w.looked.evidence.Escapes[0].Syscall = "a system call" }, nil},
 		"the host's namespace":                    {func(w world) { w.s.Spaces["net"] = "net:[1]" }, []string{HostProcesses}},
+		"the host's control groups":               {func(w world) { w.s.Spaces["cgroup"] = "cgroup:[1]" }, []string{HostProcesses}},
+		"a namespace of ours that was not read":   {func(w world) { delete(w.f.spaces, "cgroup") }, []string{HostProcesses}},
 		"a namespace that was not read":           {func(w world) { delete(w.s.Spaces, "user") }, []string{HostProcesses}},
 		"no namespace was read":                   {func(w world) { w.f.spaces = nil }, []string{HostProcesses}},
 		"many processes":                          {func(w world) { w.s.Processes = make([]inside.Process, 40) }, []string{HostProcesses}},
@@ -205,5 +207,75 @@ func TestJudge(t *testing.T) {
 				t.Errorf("missed %v, want %v", missed, c.missed)
 			}
 		})
+	}
+}
+
+// Every control has the time of its own attempts, and no attempt is of two.
+func TestWhatEachControlTook(t *testing.T) {
+	f, looked, grown := good()
+	s := looked.seen
+	tries := 0
+	for _, list := range [][]inside.Tried{s.Refused, s.Dials, s.Packets, s.Names, s.Files, s.Written} {
+		for i := range list {
+			list[i].Took = 1
+			tries++
+		}
+	}
+	s.Took = map[string]float64{}
+	for _, group := range []string{"forks", "get", "abstract", "capabilities", "seccomp", "host", "tunnel"} {
+		s.Took[group] = 1
+		tries++
+	}
+	sum := 0.0
+	for _, p := range judge(f, looked, grown) {
+		if p.Ms == 0 {
+			t.Errorf("%s took no time", p.Control)
+		}
+		if p.Control != MemoryCap { // which is a box of its own
+			sum += p.Ms
+		}
+	}
+	if sum != float64(tries) {
+		t.Errorf("%d attempts of a ms each are %v ms", tries, sum)
+	}
+}
+
+// A boundary that an engine is to have is seen, not believed.
+func TestOwnKernel(t *testing.T) {
+	host := inside.Kernel{Release: "6.18.44", Build: "#1 SMP", Boot: "aaaa"}
+	own := inside.Kernel{Release: "4.19.0-gvisor", Build: "#1 SMP 2016"}
+	for name, c := range map[string]struct {
+		in, out inside.Kernel
+		ok      bool
+	}{
+		"another kernel":                  {own, host, true},
+		"another one that tells its boot": {inside.Kernel{Release: "4", Build: "x", Boot: "bbbb"}, host, true},
+		"the host's":                      {host, host, false},
+		"the host's under another name":   {inside.Kernel{Release: "4", Build: "x", Boot: "aaaa"}, host, false},
+		"the host's release":              {inside.Kernel{Release: "6.18.44", Build: "x"}, host, false},
+		"the host's build":                {inside.Kernel{Release: "4", Build: "#1 SMP"}, host, false},
+		"a box that says nothing":         {inside.Kernel{}, host, false},
+		"a host that was not asked":       {own, inside.Kernel{}, false},
+		"neither":                         {inside.Kernel{}, inside.Kernel{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, looked, grown := good()
+			f.own, f.kernel, looked.seen.Kernel = true, c.out, c.in
+			list := judge(f, looked, grown)
+			last := list[len(list)-1]
+			if len(list) != len(controls)+1 || last.Control != OwnKernel || last.How == "" {
+				t.Fatalf("the last of %d is %+v", len(list), last)
+			}
+			if last.OK != c.ok || complete(list, true) != c.ok || complete(list, false) {
+				t.Errorf("%+v", last)
+			}
+		})
+	}
+	// An engine that is to have one, and whose box was not seen.
+	f, looked, grown := good()
+	f.own, looked.seen, looked.unread = true, nil, "no answer"
+	list := judge(f, looked, grown)
+	if last := list[len(list)-1]; last.Control != OwnKernel || last.OK || last.How != "no answer" {
+		t.Errorf("not seen, and it says %+v", last)
 	}
 }

@@ -4,11 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
-	"github.com/untrusted-steps/untrusted-steps/internal/host/inside"
-	"github.com/untrusted-steps/untrusted-steps/internal/kern"
-	"github.com/untrusted-steps/untrusted-steps/internal/native"
 )
 
 // TestMain makes this binary what it was started to be.
@@ -18,14 +14,6 @@ func TestMain(m *testing.M) {
 		Try(os.Args)
 	case len(os.Args) == 4 && os.Args[1] == stageArg:
 		stage(os.Args[2], os.Args[3])
-	case native.IsChild(os.Args):
-		native.Child(os.Args)
-	case boxinit.IsChild(os.Args):
-		boxinit.Main(os.Args)
-	case kern.IsLauncher(os.Args):
-		kern.Launch()
-	case inside.IsChild(os.Args):
-		inside.Main(os.Args)
 	case len(os.Args) == 4 && os.Args[1] == accountArg && os.Args[2] == "":
 		accountServe()
 	case len(os.Args) == 4 && os.Args[1] == accountArg:

@@ -67,7 +67,9 @@ type Facts struct {
 	Kept    bool   // and stays until it is undone by name
 	// Lifted: another run has the machine's setting changed as long as it is on.
 	Lifted  bool
-	Profile bool // the tools of AppArmor know user namespaces
+	Was     string // what the setting was before any run changed it
+	Alone   bool   // nobody else is in the account's group
+	Profile bool   // the tools of AppArmor know user namespaces
 }
 
 // Paths are the places on this machine that preparing it uses.
@@ -98,6 +100,10 @@ type Action struct {
 	Groups []string
 	// House: it only makes room for others, which nobody needs told.
 	House bool
+	// Spare: without it less can be capped, and what follows is done all the same.
+	Spare bool
+	// Else is what is done in its place where it fails, and said.
+	Else []Action
 	// Last: it removes what says what there is to undo, so only if all is undone.
 	Last bool
 }
@@ -179,7 +185,9 @@ func (f Facts) lacks(names ...string) string {
 func (p *Steps) namespaces(f Facts, lease *Lease) (program string) {
 	if f.Namespaces == "" {
 		// What another run takes back at its end must not be missing from here on.
-		lease.Sysctl = f.Lifted && f.lacks("mkdir", "tee", "chmod", "rm") == ""
+		if lease.Sysctl = f.Lifted && f.lacks("mkdir", "tee", "chmod", "rm") == ""; lease.Sysctl {
+			lease.Was = f.Was
+		}
 		return ""
 	}
 	note := func(format string, args ...any) string {
@@ -195,7 +203,7 @@ func (p *Steps) namespaces(f Facts, lease *Lease) (program string) {
 		if why := f.lacks("tee", "mkdir", "chmod", "rm"); why != "" {
 			return note("%s", why)
 		}
-		lease.Sysctl = true
+		lease.Sysctl, lease.Was = true, f.Was
 		p.Actions = append(p.Actions, f.root("let every program on this machine use user namespaces", "0\n", "tee", f.Setting))
 		return ""
 	case f.Started:
@@ -220,8 +228,9 @@ func (p *Steps) namespaces(f Facts, lease *Lease) (program string) {
 	return f.copyPath()
 }
 
-// copyName is the folder of a copy: whose, and of what. Only the caller's own
-// group can enter it, so that nobody else gains what its profile allows.
+// copyName is the folder of a copy: whose, and of what. Only the caller can enter
+// it, so that nobody else gains what its profile allows: by an access list, or by
+// their group where there are none.
 func (f Facts) copyName() string { return fmt.Sprintf("%d-%s", f.UID, f.SHA256) }
 
 func (f Facts) copyPath() string { return copyPath(f.CopyIn, f.copyName()) }
@@ -251,11 +260,24 @@ func (f Facts) copyActions() []Action {
 		dir := filepath.Dir(path)
 		install := f.root("copy this program to "+path, "", "install", "-m", "0755", "-o", "0", "-g", "0", f.Source, path)
 		install.Sum = &Sum{Path: path, SHA256: f.SHA256}
-		list = append(list,
-			house(f.root("make "+f.CopyIn, "", "mkdir", "-p", "-m", "0755", f.CopyIn)),
-			house(f.root("make "+dir, "", "mkdir", "-p", "-m", "0750", dir)),
-			house(f.root(fmt.Sprintf("let group %d enter it", f.GID), "", "chown", "0:"+strconv.Itoa(f.GID), dir)),
-			install)
+		list = append(list, house(f.root("make "+f.CopyIn, "", "mkdir", "-p", "-m", "0755", f.CopyIn)))
+		group := f.root(fmt.Sprintf("let group %d enter it", f.GID), "", "chown", "0:"+strconv.Itoa(f.GID), dir)
+		switch {
+		case f.Programs["setfacl"] != "":
+			// Whether others are in the group only a directory may know: see alone. Not
+			// every file system has access lists.
+			list = append(list, house(f.root("make "+dir, "", "mkdir", "-p", "-m", "0700", dir)))
+			enter := house(f.root(fmt.Sprintf("let user %d enter it", f.UID), "", "setfacl", "-m", fmt.Sprintf("u:%d:--x", f.UID), dir))
+			group.Does = fmt.Sprintf("let all of group %d enter %s, where setfacl cannot let user %d alone", f.GID, dir, f.UID)
+			enter.Else = []Action{group, house(f.root("open it to them", "", "chmod", "0710", dir))}
+			list = append(list, enter)
+		case f.Alone:
+			list = append(list, house(f.root("make "+dir, "", "mkdir", "-p", "-m", "0710", dir)), house(group))
+		default:
+			group.Does = fmt.Sprintf("let all of group %d enter %s, for want of setfacl (package acl), which lets user %d alone", f.GID, dir, f.UID)
+			list = append(list, house(f.root("make "+dir, "", "mkdir", "-p", "-m", "0710", dir)), group)
+		}
+		list = append(list, install)
 	}
 	text := profile(f.CopyIn, name)
 	does := "load the AppArmor profile " + profileName(name) + ", which lets that program use user namespaces"
@@ -311,9 +333,20 @@ func (p *Steps) groups(f Facts, lease *Lease) (scope bool) {
 		p.Actions = append(p.Actions, f.root("let control groups below "+f.Site.Parents[0]+" be capped; that stays", "+"+strings.Join(f.Site.Off, " +"),
 			"tee", filepath.Join(f.Site.Parents[0], "cgroup.subtree_control")))
 	}
+	if f.Site.CPUOff {
+		// systemd switches it on where a unit asks for it, as that of a user manager
+		// does. The kernel may refuse, for example because of real-time processes.
+		a := f.root("let CPU time be shared out below "+f.Site.Parents[0]+"; that stays", "+cpu", "tee", filepath.Join(f.Site.Parents[0], "cgroup.subtree_control"))
+		a.Spare = true
+		p.Actions = append(p.Actions, a)
+	}
 	owner := fmt.Sprintf("%d:%d", f.UID, f.GID)
+	p.Actions = append(p.Actions, f.root("make the control group "+groupNames(dirs), "", "mkdir", dirs...))
+	for _, l := range f.Site.Keep { // its files stay root's
+		p.Actions = append(p.Actions, f.root("limit it as process "+strconv.Itoa(f.PID)+" is now: "+l.File+" "+l.Value, l.Value+"\n",
+			"tee", filepath.Join(dirs[0], l.File)))
+	}
 	p.Actions = append(p.Actions,
-		f.root("make the control group "+groupNames(dirs), "", "mkdir", dirs...),
 		house(f.root("give it to user "+strconv.Itoa(f.UID), "", "chown", append([]string{owner}, owned...)...)),
 		f.root(fmt.Sprintf("move process %d into it", f.PID), strconv.Itoa(f.PID)+"\n", "tee", into...))
 	return false

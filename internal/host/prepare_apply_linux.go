@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,12 +39,14 @@ type Preparer struct {
 	// BeforeExec is called when nothing but starting again is left to do.
 	BeforeExec func() error
 
+	using *os.File // the copy that this process is, marked as in use
+
 	paths Paths // empty: the machine's
 	limit limits.Config
 }
 
 // rootTools are the programs that act as root.
-var rootTools = []string{"mkdir", "chown", "chmod", "tee", "install", "rm", "rmdir", "apparmor_parser"}
+var rootTools = []string{"mkdir", "chown", "chmod", "tee", "install", "rm", "rmdir", "setfacl", "apparmor_parser"}
 
 func (p *Preparer) complete() {
 	if p.PID == 0 {
@@ -61,6 +64,7 @@ func (p *Preparer) complete() {
 // Added is what Begin came to.
 type Added struct {
 	Notes    []string // what was added, and what could not be
+	Hints    []string // what is left to each run
 	Complete bool     // nothing is missing any more
 }
 
@@ -79,6 +83,9 @@ func (p *Preparer) Begin(ctx context.Context) (out Added) {
 		return out
 	}
 	if f.Started {
+		if err := p.use(f.Self); err != nil {
+			note(err.Error())
+		}
 		note("this program was started again, " + f.whereNow())
 		for _, l := range p.leases() { // what it did when it was the one before
 			if l.Name == f.Name {
@@ -104,6 +111,7 @@ func (p *Preparer) Begin(ctx context.Context) (out Added) {
 	for _, h := range plan.Hints {
 		p.Say(h)
 	}
+	out.Hints = plan.Hints
 	out.Complete = err == nil && len(plan.Notes) == 0
 	if plan.Exec == nil || ctx.Err() != nil {
 		return out
@@ -158,7 +166,7 @@ func (p *Preparer) look(ctx context.Context) (f Facts, err error) {
 		}
 		p.lookNamespaces(ctx, &f)
 	}
-	f.Lifted = p.lifted(f)
+	f.Lifted, f.Was = p.lifted(f), p.before(f)
 	// Nobody is asked to be root for nothing.
 	if f.Limits != "" || f.Namespaces != "" || f.Lifted || p.stale(f) {
 		p.lookRoot(ctx, &f)
@@ -172,7 +180,7 @@ func (p *Preparer) lookNamespaces(ctx context.Context, f *Facts) {
 	m := Here(p.Getenv)
 	x := newExamination(m, Options{})
 	if made := m.Try(ctx, Trial{What: tryMade}); !made.worked() {
-		f.Namespaces, f.AppArmor, f.BySetting = made.why(), x.appArmorRefuses(made), x.line(appArmorSetting) == "1"
+		f.Namespaces, f.AppArmor, f.BySetting = made.why(), x.appArmorRefuses(made), x.setting()
 	} else if inside := x.tryInside(ctx); !inside.worked() {
 		f.Namespaces, f.AppArmor, f.BySetting = inside.why(), inside.denied() && x.restricted(inside), x.bySetting(inside)
 	}
@@ -211,12 +219,33 @@ func (p *Preparer) lookGroups(ctx context.Context, f *Facts) {
 			f.ScopeWhy = "in a scope of the user's manager nothing can be capped either: " + a.why()
 		}
 	}
-	site, err := limits.FindSite(p.limit, p.PID)
+	err := ownProcess(p.PID, f.UID)
+	var site limits.Site
+	if err == nil {
+		site, err = limits.FindSite(p.limit, p.PID)
+	}
 	if err != nil {
 		f.SiteWhy = err.Error()
 		return
 	}
 	f.Site = &site
+}
+
+// ownProcess says why a process is not the account's own. Whose parent has ended
+// is a child of the machine's first process, and so is what a service starts: that
+// one would be moved to where the account can cap and freeze it.
+func ownProcess(pid, uid int) error {
+	text, err := readSmall(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(text, "\nUid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	ids := strings.Fields(line)
+	if len(ids) != 4 || slices.ContainsFunc(ids, func(id string) bool { return id != strconv.Itoa(uid) }) {
+		return fmt.Errorf("the process that it would be for, %d, is not user %d's own (its ids are %s): call it from a shell of that account, or let each run do it (run --host-setup auto)", pid, uid, strings.Join(ids, " "))
+	}
+	return nil
 }
 
 // lookCopy finds out whether this program lies, or could lie, where AppArmor can
@@ -228,6 +257,9 @@ func (p *Preparer) lookCopy(ctx context.Context, f *Facts) {
 		return
 	}
 	f.Profile = exists(filepath.Join(f.Profiles, "abi/4.0"))
+	passwd, perr := os.ReadFile("/etc/passwd")
+	group, gerr := os.ReadFile("/etc/group")
+	f.Alone = perr == nil && gerr == nil && alone(string(passwd), string(group), f.UID, f.GID)
 	var why []string
 	for _, dir := range f.Copies {
 		// The folder itself is there only after the first time.
@@ -293,27 +325,67 @@ func ask(ctx context.Context, argv []string, env ...string) Answer {
 	return a
 }
 
-// lockPatience bounds the wait for another run that prepares this host.
-const lockPatience = 30 * time.Second
+const (
+	// lockPatience bounds the wait for another run of this account's that prepares
+	// this host.
+	lockPatience = 30 * time.Second
+	// othersPatience bounds the wait for other accounts, of whom any can hold the
+	// folder of leases for ever, and must not keep what was made from being taken
+	// away. What two of them can get in each other's way with is the machine's one
+	// setting: a run from under which it is changed builds no box.
+	othersPatience = 2 * time.Second
+)
 
-// lock holds the folder of leases. Everybody can, so nobody waits for ever.
-func (p *Preparer) lock() (unlock func(), err error) {
+// lockPrefix begins the name of an account's lock, the rest of which is its id.
+const lockPrefix = "lock-"
+
+// lock keeps two runs from preparing this host at once: those of this account by a
+// file that nobody else can open, which is made first where there is none.
+func (p *Preparer) lock(ctx context.Context, f Facts) (unlock func(), err error) {
 	if err := onlyRoot(p.paths.State); err != nil {
 		return nil, err
 	}
-	fd, err := unix.Open(p.paths.State, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	path := filepath.Join(p.paths.State, lockPrefix+strconv.Itoa(f.UID))
+	own, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: p.paths.State, Err: err}
+		for _, a := range []Action{
+			f.root("", "", "tee", path), f.root("", "", "chown", fmt.Sprintf("%d:%d", f.UID, f.GID), path), f.root("", "", "chmod", "0600", path),
+		} {
+			if err := perform(ctx, a.Argv, a.Stdin); err != nil {
+				return nil, err
+			}
+		}
+		if own, err = os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0); err != nil {
+			return nil, err
+		}
 	}
-	until := time.Now().Add(lockPatience)
+	if err := held(own, lockPatience); err != nil {
+		own.Close()
+		return nil, err
+	}
+	all, err := os.Open(p.paths.State)
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	if err := held(all, othersPatience); err != nil {
+		p.Say(err.Error() + "; that of another account is not waited for")
+	}
+	return func() { all.Close(); own.Close() }, nil
+}
+
+// held locks a file, or says why it could not in time.
+func held(file *os.File, patience time.Duration) error { return locks(file, unix.LOCK_EX, patience) }
+
+func locks(file *os.File, how int, patience time.Duration) error {
+	until := time.Now().Add(patience)
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(file.Fd()), how|unix.LOCK_NB)
 		if err == nil {
-			return func() { unix.Close(fd) }, nil
+			return nil
 		}
 		if err != unix.EWOULDBLOCK && err != unix.EINTR || time.Now().After(until) {
-			unix.Close(fd)
-			return nil, fmt.Errorf("lock %s, which another run holds: %w", p.paths.State, err)
+			return fmt.Errorf("lock %s, which another run holds: %w", file.Name(), err)
 		}
 		time.Sleep(wait)
 	}
@@ -321,30 +393,76 @@ func (p *Preparer) lock() (unlock func(), err error) {
 
 // leases are those that are written down. One that cannot be read is passed over,
 // and said.
-func (p *Preparer) leases() (list []Lease) {
+func (p *Preparer) leases() []Lease {
+	list, _ := p.written()
+	return list
+}
+
+// written are the leases, and the files of those that are not written yet, by which
+// nothing was made so far: see Lease.write.
+func (p *Preparer) written() (list []Lease, unwritten []string) {
 	entries, err := os.ReadDir(p.paths.State)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	for _, e := range entries {
-		text, err := readSmall(filepath.Join(p.paths.State, e.Name()))
+		path := filepath.Join(p.paths.State, e.Name())
+		if strings.HasPrefix(e.Name(), lockPrefix) {
+			continue // an account's own file, in which it may write what it likes
+		}
+		// What a lease says is done as root.
+		if err := rootsFile(path); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				p.Say(fmt.Sprintf("%s is left alone: %v", path, err))
+			}
+			continue
+		}
+		text, err := readSmall(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // another run has just ended
+		}
+		if errors.Is(err, fs.ErrPermission) || err == nil && text == "" {
+			unwritten = append(unwritten, e.Name())
+			continue
+		}
 		var l Lease
 		if err == nil {
 			l, err = readLease(e.Name(), text)
 		}
 		if err != nil {
-			p.Say(fmt.Sprintf("%s is left alone: %v", filepath.Join(p.paths.State, e.Name()), err))
+			p.Say(fmt.Sprintf("%s is left alone: %v", path, err))
 			continue
 		}
 		list = append(list, l)
 	}
-	return list
+	return list, unwritten
+}
+
+// rootsFile says why a file is not one that only root can have written. The folder it
+// is in was looked at by lock.
+func rootsFile(path string) error {
+	var st unix.Stat_t
+	switch err := unix.Lstat(path, &st); {
+	case err != nil:
+		return &os.PathError{Op: "lstat", Path: path, Err: err}
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return errors.New("it is no plain file")
+	case st.Uid != 0 || st.Mode&0o022 != 0:
+		return fmt.Errorf("user %d or others could have written it (mode %04o)", st.Uid, st.Mode&0o7777)
+	}
+	return nil
+}
+
+// unmade are the files of those that were killed before they had written one.
+func (p *Preparer) unmade() []string {
+	_, unwritten := p.written()
+	return slices.DeleteFunc(unwritten, func(name string) bool { return !limits.Gone(p.limit, name) })
 }
 
 // stale says whether something of this account's is left that nobody will undo.
 func (p *Preparer) stale(f Facts) bool {
 	list := p.leases()
-	return slices.ContainsFunc(list, func(l Lease) bool { return p.abandoned(f, l) }) || len(p.unused(f, list)) > 0
+	return slices.ContainsFunc(list, func(l Lease) bool { return p.abandoned(f, l) }) || len(p.unused(f, list)) > 0 || len(p.unmade()) > 0
 }
 
 // abandoned says whether a lease's process has ended without undoing it. Root
@@ -366,6 +484,27 @@ func (p *Preparer) lifted(f Facts) bool {
 		}
 	}
 	return others
+}
+
+// before is what the machine's setting was before any run changed it: what one of
+// those has written down, also one that was killed and not cleared up after, else
+// what it is.
+func (p *Preparer) before(f Facts) string {
+	for _, l := range p.leases() {
+		if l.Sysctl && l.Was != "" {
+			return l.Was
+		}
+	}
+	return p.setting()
+}
+
+// setting is what it is now; empty if that is nothing we know.
+func (p *Preparer) setting() string {
+	text, err := readSmall(p.paths.Setting)
+	if text = strings.TrimSpace(text); err != nil || !settingPattern().MatchString(text) {
+		return ""
+	}
+	return text
 }
 
 // copyAt is a copy of this program, of this version or another.
@@ -391,7 +530,7 @@ func (p *Preparer) copiesOf(uid int) (list []copyAt) {
 // hold: a restart of the machine ends the leases.
 func (p *Preparer) unused(f Facts, leases []Lease) []copyAt {
 	return slices.DeleteFunc(p.copiesOf(f.UID), func(c copyAt) bool {
-		return p.keeps(c.name) || slices.ContainsFunc(leases, func(l Lease) bool { return l.Copy == c.name })
+		return p.keeps(c.name) || slices.ContainsFunc(leases, func(l Lease) bool { return l.Copy == c.name }) || inUse(c.path())
 	})
 }
 
@@ -409,7 +548,7 @@ func (p *Preparer) apply(ctx context.Context, f Facts) (plan Steps, err error) {
 		if f.AppArmor {
 			p.lookCopy(ctx, &f)
 		}
-		f.Lifted = p.lifted(f)
+		f.Lifted, f.Was = p.lifted(f), p.before(f)
 		plan = Plan(f)
 		var err error
 		done, err = p.carryOut(ctx, plan.Actions)
@@ -421,11 +560,14 @@ func (p *Preparer) apply(ctx context.Context, f Facts) (plan Steps, err error) {
 		if err == nil {
 			return swept
 		}
+		// Also what a cancel stopped half way.
+		away, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+		defer cancel()
 		if plan.Lease != nil {
-			err = errors.Join(err, p.undo(ctx, f, *plan.Lease, true))
+			err = errors.Join(err, p.undo(away, f, *plan.Lease, true))
 		}
 		if f.Lasting && plan.Try != "" && !f.Copied {
-			err = errors.Join(err, p.forget(ctx, f, copyAt{f.CopyIn, f.copyName()}))
+			err = errors.Join(err, p.forget(away, f, copyAt{f.CopyIn, f.copyName()}))
 		}
 		plan.Exec, done = nil, nil
 		return errors.Join(swept, err)
@@ -437,7 +579,17 @@ func (p *Preparer) apply(ctx context.Context, f Facts) (plan Steps, err error) {
 // carryOut runs actions in order, up to the first that fails.
 func (p *Preparer) carryOut(ctx context.Context, list []Action) (done []Action, err error) {
 	for _, a := range list {
-		if err := perform(ctx, a.Argv, a.Stdin); err != nil {
+		if err := perform(ctx, a.Argv, a.Stdin); a.Spare && err != nil && ctx.Err() == nil {
+			p.Say(fmt.Sprintf("could not %s: %v", a.Does, err))
+			continue
+		} else if err != nil && a.Else != nil && ctx.Err() == nil {
+			p.Say(fmt.Sprintf("could not %s: %v", a.Does, err))
+			instead, err := p.carryOut(ctx, a.Else)
+			if done = append(done, instead...); err != nil {
+				return done, err
+			}
+			continue
+		} else if err != nil {
 			return done, fmt.Errorf("%s: %w", a.Does, err)
 		}
 		if a.Sum != nil {
@@ -460,6 +612,7 @@ func (p *Preparer) sweep(ctx context.Context, f Facts) error {
 			errs = append(errs, p.undo(ctx, f, l, false))
 		}
 	}
+	errs = append(errs, p.dropUnmade(ctx, f))
 	for _, c := range p.unused(f, p.leases()) {
 		p.Say("taking away a copy of this program that nobody uses: " + c.name)
 		errs = append(errs, p.forget(ctx, f, c))
@@ -467,8 +620,24 @@ func (p *Preparer) sweep(ctx context.Context, f Facts) error {
 	return errors.Join(errs...)
 }
 
+// dropUnmade removes their files, whosever they are: there is nothing to undo.
+func (p *Preparer) dropUnmade(ctx context.Context, f Facts) error {
+	var list []Action
+	for _, name := range p.unmade() {
+		path := filepath.Join(f.State, name)
+		list = append(list, house(f.root("remove "+path, "", "rm", "-f", path)))
+	}
+	return p.takeAway(ctx, list)
+}
+
 // forget takes a copy away, with the profile that the machine loads.
 func (p *Preparer) forget(ctx context.Context, f Facts, c copyAt) error {
+	free, busy := take(c.path())
+	if busy {
+		p.Say("a run that is on keeps its copy of this program: " + c.name)
+		return nil
+	}
+	defer free()
 	list := f.uncopy(c.in, c.name)
 	if p.keeps(c.name) {
 		file := filepath.Join(f.Profiles, profileName(c.name))
@@ -499,12 +668,25 @@ func (p *Preparer) undo(ctx context.Context, f Facts, l Lease, alive bool) error
 	})
 	if l.Copy != "" && !p.keeps(l.Copy) && !slices.ContainsFunc(others, func(o Lease) bool { return o.Copy == l.Copy }) {
 		for _, c := range p.copiesOf(l.UID) {
-			if c.name == l.Copy {
-				left.Copy, left.In = true, c.in
+			if c.name != l.Copy {
+				continue
 			}
+			free, busy := take(c.path())
+			if busy { // a run that has no lease, as one without sudo
+				p.Say("a run that is on keeps its copy of this program: " + c.name)
+				continue
+			}
+			defer free()
+			left.Copy, left.In = true, c.in
 		}
 	}
 	left.Sysctl = l.Sysctl && !slices.ContainsFunc(others, func(o Lease) bool { return o.Sysctl })
+	// What is there by now may be what somebody else has chosen since.
+	if now := p.setting(); left.Sysctl && now != "0" && now != "" {
+		if left.Sysctl = false; now != l.Was {
+			p.Say("kernel.apparmor_restrict_unprivileged_userns was changed meanwhile, and stays " + now)
+		}
+	}
 	return errors.Join(append(errs, p.takeAway(ctx, Undo(f, left)))...)
 }
 
@@ -563,6 +745,7 @@ const endPatience = time.Minute
 // it was started again. It says what could not be; the next run tries again.
 func (p *Preparer) End() {
 	p.complete()
+	p.leave()
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
 	if err := p.end(ctx); err != nil {
@@ -594,16 +777,20 @@ func (p *Preparer) end(ctx context.Context) error {
 func (p *Preparer) Undo(ctx context.Context) error {
 	p.complete()
 	f := p.bare()
-	if len(p.leases()) == 0 && len(p.copiesOf(f.UID)) == 0 {
+	if len(p.leases()) == 0 && len(p.copiesOf(f.UID)) == 0 && len(p.unmade()) == 0 {
 		p.Say("there is nothing to take away")
 		return nil
 	}
 	return p.locked(ctx, &f, func() error {
-		var errs []error
+		errs := []error{p.dropUnmade(ctx, f)}
 		for _, l := range p.leases() {
 			gone := limits.Gone(p.limit, l.Name)
-			switch {
+			switch box, err := p.boxIn(l); {
 			case f.UID != 0 && l.UID != f.UID:
+			case !gone && err != nil:
+				errs = append(errs, err)
+			case !gone && box != "":
+				p.Say(fmt.Sprintf("the control group of process %s has the box of a run that is on, and stays: %s", l.Name, box))
 			case gone, l.Lasting:
 				errs = append(errs, p.undo(ctx, f, l, !gone))
 			default:
@@ -622,6 +809,15 @@ func (p *Preparer) Undo(ctx context.Context) error {
 	})
 }
 
+// boxIn is a box in a lease's control group.
+func (p *Preparer) boxIn(l Lease) (string, error) {
+	var dirs []string
+	for _, g := range l.Groups {
+		dirs = append(dirs, g.Dir)
+	}
+	return limits.InUse(p.limit, dirs)
+}
+
 // bare are the facts that taking away needs.
 func (p *Preparer) bare() Facts {
 	f := Facts{Setup: p.Setup, UID: os.Geteuid(), GID: os.Getegid(), PID: p.PID, Lasting: p.Lasting, Args: p.Args, Paths: p.paths, Programs: map[string]string{},
@@ -637,13 +833,13 @@ func (p *Preparer) bare() Facts {
 // locked does something as root, with nobody else at it.
 func (p *Preparer) locked(ctx context.Context, f *Facts, do func() error) error {
 	p.lookRoot(ctx, f)
-	if why := f.lacks("mkdir", "tee", "rm", "rmdir"); why != "" {
+	if why := f.lacks("mkdir", "chown", "chmod", "tee", "rm", "rmdir"); why != "" {
 		return errors.New(why)
 	}
 	if err := perform(ctx, f.root("", "", "mkdir", "-p", "-m", "0755", f.State).Argv, ""); err != nil {
 		return err
 	}
-	unlock, err := p.lock()
+	unlock, err := p.lock(ctx, *f)
 	if err != nil {
 		return err
 	}
@@ -664,6 +860,17 @@ func (p *Preparer) Look(ctx context.Context) (Steps, error) {
 	}
 	f.Source = f.Self // this process is over by then
 	return Plan(f), nil
+}
+
+// Helps says whether Begin would add all that is missing here, and changes nothing.
+func (p *Preparer) Helps(ctx context.Context) bool {
+	p.complete()
+	f, err := p.look(ctx)
+	if err != nil {
+		return false
+	}
+	plan := Plan(f)
+	return len(plan.Notes) == 0 && (plan.Exec != nil || len(plan.Actions) > 0)
 }
 
 // Text is a plan as commands of a shell, one a line.

@@ -20,6 +20,7 @@ type Lease struct {
 	Groups  []Moved `json:"groups,omitempty"`
 	Copy    string  `json:"copy,omitempty"`   // the folder of a copy of this program
 	Sysctl  bool    `json:"sysctl,omitempty"` // the machine's setting was changed
+	Was     string  `json:"was,omitempty"`    // from this, which was there before any run changed it
 	Lasting bool    `json:"lasting,omitempty"`
 }
 
@@ -78,6 +79,9 @@ const (
 	maxGroups = 16
 )
 
+// settingPattern is what the machine's setting can be.
+var settingPattern = lazy.Regexp(`^[0-9]{1,3}$`)
+
 var copyPattern = lazy.Regexp(`^(0|[1-9][0-9]{0,9})-[0-9a-f]{64}$`)
 
 // readLease reads one. The file is root's, but what it says was written for a
@@ -103,6 +107,9 @@ func readLease(name, text string) (Lease, error) {
 	}
 	if l.Copy != "" && (!copyPattern().MatchString(l.Copy) || !strings.HasPrefix(l.Copy, strconv.Itoa(l.UID)+"-")) {
 		return Lease{}, fmt.Errorf("%q is no copy of user %d's", l.Copy, l.UID)
+	}
+	if l.Was != "" && (!l.Sysctl || !settingPattern().MatchString(l.Was)) {
+		return Lease{}, fmt.Errorf("%q is nothing that the machine's setting could have been", l.Was)
 	}
 	return l, nil
 }
@@ -140,7 +147,11 @@ func Undo(f Facts, l Left) []Action {
 		list = append(list, f.uncopy(l.In, l.Lease.Copy)...)
 	}
 	if l.Sysctl {
-		list = append(list, f.root("restrict user namespaces again", "1\n", "tee", f.Setting))
+		was := l.Lease.Was
+		if was == "" { // written by an earlier version
+			was = "1"
+		}
+		list = append(list, f.root("restrict user namespaces as before: "+was, was+"\n", "tee", f.Setting))
 	}
 	if l.Written {
 		a := f.root("remove "+l.Lease.path(f.State), "", "rm", "-f", l.Lease.path(f.State))

@@ -97,11 +97,28 @@ func accountServe() {
 			}
 			added := p.Begin(context.Background())
 			says.Notes, says.Complete = added.Notes, added.Complete
+		case "cut": // "last", cancelled once the group is made
+			p.Lasting, p.PID = true, os.Getpid()
+			ctx, cancel := context.WithCancel(context.Background())
+			p.Say = func(line string) {
+				says.Said = append(says.Said, line)
+				if strings.Contains(line, "make the control group") {
+					cancel()
+				}
+			}
+			added := p.Begin(ctx)
+			says.Notes, says.Complete = added.Notes, added.Complete
+			cancel()
 		case "end":
 			p.End()
 		case "undo":
 			if err := p.Undo(context.Background()); err != nil {
 				says.Said = append(says.Said, "not undone: "+err.Error())
+			}
+		case "box":
+			child, err := sleepingBox()
+			if says.Child = child; err != nil {
+				says.Said = append(says.Said, err.Error())
 			}
 		case "child":
 			cmd := exec.Command("/bin/sleep", "600")
@@ -118,6 +135,27 @@ func accountServe() {
 		}
 	}
 	os.Exit(0)
+}
+
+// sleepingBox is a process in a group with caps, as a box's is.
+func sleepingBox() (pid int, err error) {
+	m, err := limits.Open(limits.Config{RunID: "live"})
+	if err != nil {
+		return 0, err
+	}
+	g, err := m.New("box", limits.Caps{MemoryBytes: 64 << 20, Pids: 8})
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.Command("/bin/sleep", "600")
+	if fd := g.CgroupFD(); fd >= 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	go cmd.Wait()
+	return cmd.Process.Pid, g.Join(cmd.Process.Pid)
 }
 
 // shell is such a process, seen from outside.
@@ -261,6 +299,19 @@ func TestGroupBySudo(t *testing.T) {
 	}
 }
 
+// TestCancelledHalfWay: what was made up to there is taken away, though it is late.
+func TestCancelledHalfWay(t *testing.T) {
+	dir := newMachine(t)
+	s := newShell(t, dir, everything)
+	cut := s.tell("cut")
+	if cut.Complete || cut.Limits == "" || !strings.Contains(strings.Join(cut.Said, "\n"), "make the control group") {
+		t.Fatalf("control: it was not cancelled half way: %+v", cut)
+	}
+	if groups, leases := made(t, dir, s.cmd.Process.Pid); len(groups)+len(leases) > 0 {
+		t.Errorf("left are the groups %q and leases %q: %q", groups, leases, cut.Said)
+	}
+}
+
 // TestSweptAfterAKill: attack O161. What a killed run has left is taken away by
 // the next one, by identity.
 func TestSweptAfterAKill(t *testing.T) {
@@ -395,7 +446,7 @@ func TestSharedThings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := Lease{Name: name, UID: 1001, Copy: copyName, Sysctl: true}
+		l := Lease{Name: name, UID: 1001, Copy: copyName, Sysctl: true, Was: "2"}
 		b, err := json.Marshal(l)
 		if err = errors.Join(err, os.WriteFile(l.path(in("state")), b, 0o644)); err != nil {
 			t.Fatal(err)
@@ -441,7 +492,7 @@ func TestSharedThings(t *testing.T) {
 	if err := p.sweep(context.Background(), f); err != nil {
 		t.Error(err)
 	}
-	is("after the second, which was killed", "1", false, 0)
+	is("after the second, which was killed", "2", false, 0)
 
 	// A copy without a lease, as a restart of the machine leaves it, goes; one
 	// that the machine's profiles know stays, until it is undone by name.
@@ -457,13 +508,146 @@ func TestSharedThings(t *testing.T) {
 	if err := errors.Join(os.Remove(in("profiles/"+profileName(copyName))), p.sweep(context.Background(), f)); err != nil {
 		t.Error(err)
 	}
-	is("after a restart", "1", false, 0)
+	is("after a restart", "2", false, 0)
 	// What is no copy of ours is nobody's to remove.
 	if err := errors.Join(os.MkdirAll(in("copies/1001-mine"), 0o755), os.MkdirAll(in("copies/1002-"+sum), 0o755), p.sweep(context.Background(), f)); err != nil {
 		t.Error(err)
 	}
 	if !there("copies/1001-mine") || !there("copies/1002-"+sum) {
 		t.Error("a folder of somebody else's was removed")
+	}
+}
+
+// TestACopyInUseStays: of a copy that stays until it is undone by name no run has a
+// lease. Undoing leaves it, with its profile, as long as one is on that was started
+// from it, and says so; and one that comes too late finds out.
+func TestACopyInUseStays(t *testing.T) {
+	boxtest.Need(t, "root")
+	dir, err := os.MkdirTemp("/run", "untrusted-steps-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	copyName := "0-" + sum
+	program, kept := in("copies/"+copyName+"/untrusted-steps"), in("profiles/"+profileName(copyName))
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(in("state"), 0o755), os.MkdirAll(filepath.Dir(program), 0o755), os.Mkdir(in("profiles"), 0o755),
+		os.WriteFile(program, nil, 0o755), os.WriteFile(kept, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	preparer := func() *Preparer {
+		p := &Preparer{Setup: SetupAuto, Getenv: os.Getenv, Say: func(line string) { said = append(said, line) },
+			paths: Paths{State: in("state"), Copies: []string{in("copies")}, Profiles: in("profiles"), Setting: in("setting")}}
+		p.complete()
+		return p
+	}
+	undo, run := preparer(), preparer()
+	f := undo.bare()
+	f.Root, f.Programs["apparmor_parser"] = []string{}, "/usr/bin/true"
+	c := copyAt{in("copies"), copyName}
+	if err := errors.Join(run.use("/usr/bin/true"), run.use(program)); err != nil {
+		t.Fatal(err)
+	}
+	if err := undo.forget(t.Context(), f, c); err != nil {
+		t.Error(err)
+	}
+	if !exists(program) || !exists(kept) || !strings.Contains(strings.Join(said, "\n"), "keeps its copy of this program: "+copyName) {
+		t.Errorf("a copy that a run uses was taken away: %q", said)
+	}
+	if err := os.Rename(kept, kept+".x"); err != nil {
+		t.Fatal(err)
+	}
+	if left := undo.unused(f, nil); len(left) > 0 {
+		t.Errorf("it counts as unused: %v", left)
+	}
+	if err := os.Rename(kept+".x", kept); err != nil {
+		t.Fatal(err)
+	}
+	run.leave()
+	if inUse(program) {
+		t.Error("it is in use when nobody uses it any more")
+	}
+
+	// A run that is started while it is being taken away waits, and finds out.
+	free, busy := take(program)
+	if busy {
+		t.Fatal("it is in use")
+	}
+	late := make(chan error)
+	go func() { late <- preparer().use(program) }()
+	select {
+	case err := <-late:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	free()
+	if err := <-late; err == nil || !strings.Contains(err.Error(), "is being taken away") {
+		t.Errorf("a run in a copy that is gone: %v", err)
+	}
+	if err := os.WriteFile(program, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := undo.forget(t.Context(), f, c); err != nil {
+		t.Error(err)
+	}
+	if exists(program) || exists(kept) {
+		t.Errorf("nobody uses it, and it is still there: %q", said)
+	}
+}
+
+// The setting goes back to what it was before the first of several runs, and is left
+// where somebody else has changed it since.
+func TestTheSettingGoesBackToWhatItWas(t *testing.T) {
+	boxtest.Need(t, "root")
+	dir, err := os.MkdirTemp("/run", "untrusted-steps-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	setting := filepath.Join(dir, "setting")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "state"), 0o755), os.WriteFile(setting, []byte("3\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	p := &Preparer{Setup: SetupSysctl, Getenv: os.Getenv, Say: func(line string) { said = append(said, line) },
+		paths: Paths{State: filepath.Join(dir, "state"), Copies: []string{filepath.Join(dir, "copies")}, Profiles: dir, Setting: setting}}
+	p.complete()
+	f := p.bare()
+	f.Root, f.UID = []string{}, 1001
+	f.Name, err = limits.NameFor(limits.Config{}, os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Namespaces, f.AppArmor, f.BySetting = "denied", true, true
+	for _, c := range []struct{ meanwhile, want string }{{"0", "3"}, {"1", "1"}, {"", "3"}} {
+		if err := os.WriteFile(setting, []byte("3\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f.Was = p.before(f)
+		plan := Plan(f)
+		if _, err := p.carryOut(t.Context(), plan.Actions); err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := os.ReadFile(setting); string(b) != "0\n" {
+			t.Fatalf("%q: %+v", b, plan)
+		}
+		// A second run sees what the first has written down, and not what is there.
+		if got := p.before(f); got != "3" {
+			t.Errorf("another run would restore %q", got)
+		}
+		if err := os.WriteFile(setting, []byte(c.meanwhile+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.undo(t.Context(), f, *plan.Lease, true); err != nil {
+			t.Error(err)
+		}
+		if b, _ := os.ReadFile(setting); strings.TrimSpace(string(b)) != c.want {
+			t.Errorf("changed to %q meanwhile: it is %q\n%q", c.meanwhile, b, said)
+		}
 	}
 }
 
@@ -478,14 +662,17 @@ func TestLocked(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := &Preparer{paths: Paths{State: dir}}
-	unlock, err := p.lock()
+	p := &Preparer{Getenv: os.Getenv, paths: Paths{State: dir}}
+	p.complete()
+	f := p.bare()
+	f.Root = []string{}
+	unlock, err := p.lock(context.Background(), f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	second := make(chan error, 1)
 	go func() {
-		unlock, err := p.lock()
+		unlock, err := p.lock(context.Background(), f)
 		if err == nil {
 			unlock()
 		}
@@ -500,4 +687,173 @@ func TestLocked(t *testing.T) {
 	if err := <-second; err != nil {
 		t.Error(err)
 	}
+}
+
+// A process that is not the account's own is moved nowhere: prepare of a shell that
+// has ended, or of a service, is a child of the machine's first process.
+func TestNoProcessOfAnotherIsMoved(t *testing.T) {
+	sleeper := exec.Command("/bin/sleep", "600")
+	must(t, sleeper.Start())
+	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
+	uid := os.Geteuid()
+	if err := ownProcess(sleeper.Process.Pid, uid); err != nil {
+		t.Error(err)
+	}
+	for pid, uid := range map[int]int{sleeper.Process.Pid: uid + 1, 1 << 30: uid} {
+		if ownProcess(pid, uid) == nil {
+			t.Errorf("process %d is user %d's", pid, uid)
+		}
+	}
+	p := &Preparer{Setup: SetupAuto, Getenv: os.Getenv, PID: sleeper.Process.Pid, Lasting: true}
+	p.complete()
+	f := Facts{UID: uid + 1, Programs: map[string]string{}}
+	p.lookGroups(context.Background(), &f)
+	if f.Site != nil || !strings.Contains(f.SiteWhy, "own") {
+		t.Errorf("the group of another's process would be made at %v (%q)", f.Site, f.SiteWhy)
+	}
+}
+
+// What is undone takes no caps away from a step: the group that a run's boxes are
+// in stays until they are gone.
+func TestUndoTakesNoBoxOutOfItsGroup(t *testing.T) {
+	dir := newMachine(t)
+	s := newShell(t, dir, everything)
+	if began := s.tell("last"); began.Limits != "" {
+		t.Fatalf("%+v", began)
+	}
+	box := s.tell("box")
+	if box.Child == 0 || len(box.Said) > 0 {
+		t.Fatalf("%+v", box)
+	}
+	at := func() string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", box.Child))
+		must(t, err)
+		return string(text)
+	}
+	before := at()
+	if !strings.Contains(before, "-box.box") {
+		t.Fatalf("it is in %s", before)
+	}
+	undone := s.tell("undo")
+	if said := strings.Join(undone.Said, "\n"); !strings.Contains(said, "has the box of a run that is on") || strings.Contains(said, "back") {
+		t.Errorf("it said %q", undone.Said)
+	}
+	if after := at(); after != before {
+		t.Errorf("the box was in\n%sand is in\n%s", before, after)
+	}
+	if undone.Limits != "" {
+		t.Errorf("the run can cap no further step: %s", undone.Limits)
+	}
+	// Whoever ends a run that hangs has it all back.
+	must(t, syscall.Kill(box.Child, syscall.SIGKILL))
+	must(t, s.cmd.Process.Kill())
+	_ = s.cmd.Wait()
+	next := newShell(t, dir, everything)
+	next.tell("undo")
+	if groups, leases := made(t, dir, s.cmd.Process.Pid); len(groups)+len(leases) > 0 {
+		t.Errorf("left are the groups %q and leases %q", groups, leases)
+	}
+}
+
+// A run that is killed while it writes down what it will make leaves an empty file.
+// The next one takes it away; that of a process which is on is being written.
+func TestAnEmptyLeaseOfAKilledRunIsTakenAway(t *testing.T) {
+	boxtest.Need(t, "root")
+	dir, err := os.MkdirTemp("/run", "untrusted-steps-test-")
+	must(t, err)
+	defer os.RemoveAll(dir)
+	must(t, os.Chmod(dir, 0o755))
+	var said []string
+	p := &Preparer{Setup: SetupAuto, Getenv: os.Getenv, Say: func(line string) { said = append(said, line) }, paths: Paths{State: dir}}
+	p.complete()
+	sleep := exec.Command("/bin/sleep", "600")
+	must(t, sleep.Start())
+	gone, err := limits.NameFor(limits.Config{}, sleep.Process.Pid)
+	must(t, err)
+	on, err := limits.NameFor(limits.Config{}, os.Getpid())
+	must(t, err)
+	for _, name := range []string{gone, on, "other"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	f := p.bare()
+	f.Root = []string{}
+	if p.stale(f) {
+		t.Error("what is being written is taken for left over")
+	}
+	_ = sleep.Process.Kill()
+	_ = sleep.Wait()
+	if !p.stale(f) {
+		t.Error("it is not found")
+	}
+	must(t, p.sweep(context.Background(), f))
+	if exists(filepath.Join(dir, gone)) || !exists(filepath.Join(dir, on)) || !exists(filepath.Join(dir, "other")) {
+		list, _ := os.ReadDir(dir)
+		t.Errorf("there are %v", list)
+	}
+	if len(said) > 0 {
+		t.Errorf("it said %q", said)
+	}
+}
+
+// What an account can write is no lease, whatever it says: undoing one is root's work.
+func TestAnAccountWritesNoLease(t *testing.T) {
+	dir := newMachine(t)
+	state := filepath.Join(dir, "run/untrusted-steps")
+	must(t, os.MkdirAll(state, 0o755))
+	mine, from, victim := filepath.Join(dir, "x"), filepath.Join(dir, "from"), filepath.Join(dir, "victim")
+	put := func(path, text string) {
+		t.Helper()
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	put(victim, "important")
+	must(t, os.MkdirAll(from, 0o755))
+	must(t, os.Symlink(victim, filepath.Join(from, "cgroup.procs")))
+	for _, name := range []string{fmt.Sprintf("lock-%d", accountID), "lease"} {
+		group := filepath.Join(mine, name)
+		put(filepath.Join(group, "cgroup.procs"), "1\n")
+		put(filepath.Join(state, name), fmt.Sprintf(`{"uid":1000,"lasting":true,"groups":[{"dir":%q,"from":%q}]}`, group, from))
+		must(t, os.Chown(filepath.Join(state, name), accountID, accountID))
+	}
+	p := &Preparer{paths: Paths{State: state}, Say: func(s string) { t.Log(s) }}
+	if list, unwritten := p.written(); len(list)+len(unwritten) > 0 {
+		t.Errorf("leases are %+v and %q", list, unwritten)
+	}
+	// The control: the same from root is one.
+	must(t, os.Chown(filepath.Join(state, "lease"), 0, 0))
+	if list := p.leases(); len(list) != 1 || list[0].Name != "lease" {
+		t.Errorf("leases are %+v", list)
+	}
+}
+
+// Another account that holds the folder of leases for ever keeps nobody from
+// preparing this host, nor what was made from being taken away; and it cannot hold
+// what only this account can open.
+func TestAnotherAccountHoldsUpNobody(t *testing.T) {
+	dir := newMachine(t)
+	state := filepath.Join(dir, "run/untrusted-steps")
+	first := newShell(t, dir, everything)
+	if began := first.tell("begin"); began.Limits != "" {
+		t.Fatalf("%+v", began)
+	}
+	held, err := os.Open(state)
+	must(t, err)
+	defer held.Close()
+	must(t, unix.Flock(int(held.Fd()), unix.LOCK_EX))
+	st, err := os.Stat(filepath.Join(state, fmt.Sprintf("lock-%d", accountID)))
+	must(t, err)
+	if sys := st.Sys().(*syscall.Stat_t); sys.Uid != accountID || st.Mode() != 0o600 {
+		t.Errorf("the account's own lock is user %d's, %v", sys.Uid, st.Mode())
+	}
+	if ended := first.tell("end"); ended.Limits == "" {
+		t.Errorf("%+v", ended)
+	}
+	if groups, leases := made(t, dir, first.cmd.Process.Pid); len(groups)+len(leases) > 0 {
+		t.Errorf("left are the groups %q and leases %q", groups, leases)
+	}
+	second := newShell(t, dir, everything)
+	if began := second.tell("begin"); began.Limits != "" || !began.Complete {
+		t.Errorf("%+v", began)
+	}
+	second.tell("end")
 }

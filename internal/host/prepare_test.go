@@ -1,8 +1,11 @@
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,7 +23,7 @@ const (
 // lacking is a hosted runner on which nothing works and everything can be added.
 func lacking() Facts {
 	programs := map[string]string{"systemd-run": "/usr/bin/systemd-run", "sudo": "/usr/bin/sudo", "apparmor_parser": "/usr/sbin/apparmor_parser"}
-	for _, n := range []string{"mkdir", "chown", "chmod", "tee", "install", "rm", "rmdir"} {
+	for _, n := range []string{"mkdir", "chown", "chmod", "tee", "install", "rm", "rmdir", "setfacl"} {
 		programs[n] = "/usr/bin/" + n
 	}
 	return Facts{
@@ -29,7 +32,7 @@ func lacking() Facts {
 		Namespaces: "make mounts private: permission denied", AppArmor: true, BySetting: true,
 		Root: []string{"/usr/bin/sudo", "-n", "--"}, Programs: programs,
 		Site:  &limits.Site{Kind: limits.Kind2, Parents: []string{"/sys/fs/cgroup"}, Own: []string{"/sys/fs/cgroup/system.slice/job.service"}},
-		Paths: usualPaths, CopyIn: "/usr/local/lib/untrusted-steps", SHA256: sum, Profile: true,
+		Paths: usualPaths, CopyIn: "/usr/local/lib/untrusted-steps", SHA256: sum, Profile: true, Alone: true, Was: "1",
 	}
 }
 
@@ -92,8 +95,8 @@ var (
 	copyText    = `abi <abi/4.0>,\n\nprofile untrusted-steps-1001-001122334455 ` + copyDir + `/untrusted-steps flags=(unconfined) {\n  userns,\n}\n`
 	installCopy = []string{
 		s + "mkdir -p -m 0755 /usr/local/lib/untrusted-steps",
-		s + "mkdir -p -m 0750 " + copyDir,
-		s + "chown 0:118 " + copyDir,
+		s + "mkdir -p -m 0700 " + copyDir,
+		s + "setfacl -m u:1001:--x " + copyDir,
 		s + "install -m 0755 -o 0 -g 0 /proc/4711/exe " + copyDir + "/untrusted-steps => " + copyDir + "/untrusted-steps is 00112233",
 	}
 	makeCopy = append(append([]string{
@@ -127,6 +130,10 @@ func TestPlan(t *testing.T) {
 		{"a group of root's where no manager answers", with(onlyGroups(), func(f *Facts) { f.Scope, f.ScopeWhy = "", "no user manager answers" }), makeGroup},
 		{"controllers that are off are switched on, and stay so", with(onlyGroups(), func(f *Facts) { f.Scope = ""; f.Site.Off = []string{"memory", "pids"} }),
 			lines(makeGroup[:3], []string{s + "tee /sys/fs/cgroup/cgroup.subtree_control <<< +memory +pids"}, makeGroup[3:])},
+		{"CPU time can be shared out where it could not", with(onlyGroups(), func(f *Facts) { f.Scope = ""; f.Site.Off, f.Site.CPUOff = []string{"memory"}, true }),
+			lines(makeGroup[:3], []string{s + "tee /sys/fs/cgroup/cgroup.subtree_control <<< +memory", s + "tee /sys/fs/cgroup/cgroup.subtree_control <<< +cpu"}, makeGroup[3:])},
+		{"limits that the process has it keeps", with(onlyGroups(), func(f *Facts) { f.Scope = ""; f.Site.Keep = []limits.Limit{{File: "memory.max", Value: "4294967296"}} }),
+			lines(makeGroup[:4], []string{s + "tee /sys/fs/cgroup/" + leaseName + `/memory.max <<< 4294967296\n`}, makeGroup[4:])},
 		{"a group in each hierarchy of cgroup1", with(onlyGroups(), func(f *Facts) {
 			f.Scope = ""
 			f.Site = &limits.Site{Kind: limits.Kind1, Parents: []string{"/c/memory/x", "/c/pids"}, Own: []string{"/c/memory/x", "/c/pids"}}
@@ -156,6 +163,9 @@ func TestPlan(t *testing.T) {
 		{"one that works and stays is only started", with(onlyNamespaces(), func(f *Facts) { f.Copied, f.Works, f.Kept = true, true, true }), execCopy},
 		{"one that works is only started where nobody is root", with(onlyNamespaces(), func(f *Facts) { f.Copied, f.Works, f.Root = true, true, nil }), execCopy},
 		{"one that works for another run is held, or it would go with that", with(onlyNamespaces(), func(f *Facts) { f.Copied, f.Works = true, true }), lines(makeCopy[:3], makeCopy[7:], execCopy)},
+		{"others may be in the account's group, known to a directory or to the machine's files", with(onlyNamespaces(), func(f *Facts) { f.Alone = false }), lines(makeCopy, execCopy)},
+		{"the group may enter, where there is no way to say who of it", with(onlyNamespaces(), func(f *Facts) { f.Alone = false; delete(f.Programs, "setfacl") }), lines(makeCopy[:4], []string{
+			s + "mkdir -p -m 0710 " + copyDir, s + "chown 0:118 " + copyDir}, makeCopy[6:], execCopy)},
 		{"one that is not ours is not started, whatever works", with(onlyNamespaces(), func(f *Facts) { f.Works = true }), lines(makeCopy, execCopy)},
 		{"both, in one start", lacking(), lines(makeCopy, []string{
 			"exec /usr/bin/systemd-run --user --scope --quiet -p Delegate=yes -- " + copyDir + "/untrusted-steps run f.yml", "XDG_RUNTIME_DIR=/run/user/1001", Marker + "=" + leaseName,
@@ -175,13 +185,13 @@ func TestPlan(t *testing.T) {
 
 		{"the machine's setting only by name", with(onlyNamespaces(), func(f *Facts) { f.Setup = SetupSysctl }), []string{
 			s + "mkdir -p -m 0755 /run/untrusted-steps",
-			s + "tee /run/untrusted-steps/" + leaseName + ` <<< {"uid":1001,"sysctl":true}\n`,
+			s + "tee /run/untrusted-steps/" + leaseName + ` <<< {"uid":1001,"sysctl":true,"was":"1"}\n`,
 			s + "chmod 0644 /run/untrusted-steps/" + leaseName,
 			s + `tee /proc/sys/kernel/apparmor_restrict_unprivileged_userns <<< 0\n`,
 		}},
 		{"what another run has lifted is held, or it would be restricted again with its end", with(onlyNamespaces(), func(f *Facts) { f.Namespaces, f.AppArmor, f.Lifted = "", false, true }), []string{
 			s + "mkdir -p -m 0755 /run/untrusted-steps",
-			s + "tee /run/untrusted-steps/" + leaseName + ` <<< {"uid":1001,"sysctl":true}\n`,
+			s + "tee /run/untrusted-steps/" + leaseName + ` <<< {"uid":1001,"sysctl":true,"was":"1"}\n`,
 			s + "chmod 0644 /run/untrusted-steps/" + leaseName,
 		}},
 		{"and only where it is what restricts", with(onlyNamespaces(), func(f *Facts) { f.Setup, f.BySetting = SetupSysctl, false }),
@@ -229,7 +239,7 @@ func TestPlan(t *testing.T) {
 
 func TestUndo(t *testing.T) {
 	group := Moved{Dir: "/sys/fs/cgroup/" + leaseName, From: "/sys/fs/cgroup/system.slice/job.service"}
-	lease := Lease{Name: leaseName, UID: 1001, Groups: []Moved{group}, Copy: "1001-" + sum, Sysctl: true}
+	lease := Lease{Name: leaseName, UID: 1001, Groups: []Moved{group}, Copy: "1001-" + sum, Sysctl: true, Was: "2"}
 	removeLease := s + "rm -f /run/untrusted-steps/" + leaseName
 	for _, c := range []struct {
 		name string
@@ -243,7 +253,7 @@ func TestUndo(t *testing.T) {
 			"/usr/bin/sudo -n -- /usr/sbin/apparmor_parser --remove <<< " + copyText,
 			s + "rm -f " + copyDir + "/untrusted-steps",
 			s + "rmdir " + copyDir,
-			s + `tee /proc/sys/kernel/apparmor_restrict_unprivileged_userns <<< 1\n`,
+			s + `tee /proc/sys/kernel/apparmor_restrict_unprivileged_userns <<< 2\n`,
 			removeLease,
 		}},
 		{"what others use stays", Left{Lease: lease, Groups: []Moved{group}, Written: true}, []string{s + "rmdir " + group.Dir, removeLease}},
@@ -271,29 +281,54 @@ func TestUndo(t *testing.T) {
 // TestReadLease: what a lease says becomes arguments of root's commands, so only
 // what we could have written is believed.
 func TestReadLease(t *testing.T) {
-	good := `{"uid":1001,"groups":[{"dir":"/sys/fs/cgroup/` + leaseName + `","from":"/"}],"copy":"1001-` + sum + `","sysctl":true,"lasting":true}`
+	good := `{"uid":1001,"groups":[{"dir":"/sys/fs/cgroup/` + leaseName + `","from":"/"}],"copy":"1001-` + sum + `","sysctl":true,"was":"2","lasting":true}`
 	if l, err := readLease(leaseName, good); err != nil || len(l.Groups) != 1 || l.Copy == "" || !l.Sysctl || !l.Lasting {
 		t.Errorf("%+v: %v", l, err)
 	}
 	for name, text := range map[string]string{
-		"no JSON":                      "x",
-		"more behind it":               good + "{}",
-		"a key that there is not":      `{"uid":1001,"run":"rm"}`,
-		"root's":                       `{"uid":0}`,
-		"nobody's":                     `{}`,
-		"a group of another name":      `{"uid":1001,"groups":[{"dir":"/sys/fs/cgroup/system.slice","from":"/"}]}`,
-		"a group that climbs":          `{"uid":1001,"groups":[{"dir":"/sys/fs/cgroup/../../etc/` + leaseName + `","from":"/"}]}`,
-		"a place to go to that climbs": `{"uid":1001,"groups":[{"dir":"/c/` + leaseName + `","from":"/c/../etc"}]}`,
-		"a relative one":               `{"uid":1001,"groups":[{"dir":"` + leaseName + `","from":"/"}]}`,
-		"somebody else's copy":         `{"uid":1001,"copy":"1002-` + sum + `"}`,
-		"a copy elsewhere":             `{"uid":1001,"copy":"1001-../../etc"}`,
-		"a copy of nothing":            `{"uid":1001,"copy":"1001-abc"}`,
-		"more groups than there are":   `{"uid":1001,"groups":[` + strings.Repeat(`{"dir":"/c/`+leaseName+`","from":"/"},`, 20) + `{"dir":"/c/` + leaseName + `","from":"/"}]}`,
-		"too long":                     `{"uid":1001,"copy":"` + strings.Repeat("a", maxLease) + `"}`,
+		"no JSON":                       "x",
+		"more behind it":                good + "{}",
+		"a key that there is not":       `{"uid":1001,"run":"rm"}`,
+		"root's":                        `{"uid":0}`,
+		"nobody's":                      `{}`,
+		"a group of another name":       `{"uid":1001,"groups":[{"dir":"/sys/fs/cgroup/system.slice","from":"/"}]}`,
+		"a group that climbs":           `{"uid":1001,"groups":[{"dir":"/sys/fs/cgroup/../../etc/` + leaseName + `","from":"/"}]}`,
+		"a place to go to that climbs":  `{"uid":1001,"groups":[{"dir":"/c/` + leaseName + `","from":"/c/../etc"}]}`,
+		"a relative one":                `{"uid":1001,"groups":[{"dir":"` + leaseName + `","from":"/"}]}`,
+		"somebody else's copy":          `{"uid":1001,"copy":"1002-` + sum + `"}`,
+		"a setting that is no number":   `{"uid":1001,"sysctl":true,"was":"0; reboot"}`,
+		"a setting that nobody changed": `{"uid":1001,"was":"1"}`,
+		"a copy elsewhere":              `{"uid":1001,"copy":"1001-../../etc"}`,
+		"a copy of nothing":             `{"uid":1001,"copy":"1001-abc"}`,
+		"more groups than there are":    `{"uid":1001,"groups":[` + strings.Repeat(`{"dir":"/c/`+leaseName+`","from":"/"},`, 20) + `{"dir":"/c/` + leaseName + `","from":"/"}]}`,
+		"too long":                      `{"uid":1001,"copy":"` + strings.Repeat("a", maxLease) + `"}`,
 	} {
 		if l, err := readLease(leaseName, text); err == nil {
 			t.Errorf("%s is believed: %+v", name, l)
 		}
+	}
+}
+
+// TestSpareActions: what is only nice to have keeps nothing else from being done.
+func TestSpareActions(t *testing.T) {
+	var said []string
+	p := &Preparer{Say: func(line string) { said = append(said, line) }}
+	no, yes := Action{Does: "do this", Argv: []string{"/bin/false"}}, Action{Does: "do that", Argv: []string{"/bin/true"}}
+	if done, err := p.carryOut(t.Context(), []Action{no, yes}); err == nil || len(done) > 0 {
+		t.Errorf("it failed, and got on to %v", done)
+	}
+	no.Spare, said = true, nil
+	done, err := p.carryOut(t.Context(), []Action{no, yes})
+	if err != nil || len(done) != 1 || done[0].Does != "do that" {
+		t.Errorf("it did %v: %v", done, err)
+	}
+	if len(said) != 2 || !strings.HasPrefix(said[0], "could not do this: ") || said[1] != "do that" {
+		t.Errorf("it said %q", said)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if done, err := p.carryOut(ctx, []Action{no, yes}); err == nil || len(done) > 0 {
+		t.Errorf("it was cancelled, and did %v", done)
 	}
 }
 
@@ -302,7 +337,7 @@ func TestReadLease(t *testing.T) {
 func TestEveryCommandIsFixed(t *testing.T) {
 	f := lacking()
 	f.Self, f.Args = "/tmp/x; rm -rf /", []string{"run", "$(id)", "; reboot"}
-	f.Scope, f.Site.Off = "", []string{"memory"}
+	f.Scope, f.Site.Off, f.Site.CPUOff = "", []string{"memory"}, true
 	for _, lasting := range []bool{false, true} {
 		f.Lasting = lasting
 		p := Plan(f)
@@ -348,6 +383,70 @@ func TestParseSetup(t *testing.T) {
 		got, err := ParseSetup(word)
 		if got != want || (err == nil) != (word == string(want)) {
 			t.Errorf("%q is %q, %v", word, got, err)
+		}
+	}
+}
+
+// Not every file system has access lists: then all of the group may enter, and that
+// is said. Where that fails too nothing follows.
+func TestWhereSetfaclFailsTheGroupMayEnter(t *testing.T) {
+	var enter *Action
+	list := onlyNamespaces().copyActions()
+	for i, a := range list {
+		if strings.Contains(strings.Join(a.Argv, " "), "setfacl") {
+			enter = &list[i]
+		}
+	}
+	if enter == nil || len(enter.Else) != 2 {
+		t.Fatalf("nothing stands in for setfacl: %+v", list)
+	}
+	if got, want := strings.Join(enter.Else[0].Argv, " ")+"; "+strings.Join(enter.Else[1].Argv, " "), "/usr/bin/sudo -n -- /usr/bin/chown 0:118 "+copyDir+"; /usr/bin/sudo -n -- /usr/bin/chmod 0710 "+copyDir; got != want {
+		t.Errorf("in its place: %s", got)
+	}
+	var said []string
+	p := &Preparer{Say: func(line string) { said = append(said, line) }}
+	enter.Argv, enter.Else[0].Argv, enter.Else[1].Argv = []string{"/bin/false"}, []string{"/bin/true"}, []string{"/bin/true"}
+	done, err := p.carryOut(t.Context(), []Action{*enter})
+	if all := strings.Join(said, "\n"); err != nil || len(done) != 2 || !strings.Contains(all, "could not let user 1001 enter it") || !strings.Contains(all, "let all of group 118 enter "+copyDir) {
+		t.Errorf("%v, %d done, said %q", err, len(done), said)
+	}
+	enter.Else[0].Argv = []string{"/bin/false"}
+	if done, err := p.carryOut(t.Context(), []Action{*enter, {Does: "more", Argv: []string{"/bin/true"}}}); err == nil || len(done) > 0 {
+		t.Errorf("it went on: %v, %v", done, err)
+	}
+}
+
+// Of a copy that cannot be asked nobody knows whether a run uses it.
+func TestWhatCannotBeLockedIsInUse(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("there", link); err != nil { // it is opened by no link
+		t.Fatal(err)
+	}
+	if !inUse(link) {
+		t.Error("what cannot be opened counts as free")
+	}
+	if inUse(filepath.Join(dir, "none")) {
+		t.Error("what is not there counts as in use")
+	}
+}
+
+func TestAlone(t *testing.T) {
+	const passwd = "root:x:0:0:root:/root:/bin/sh\nme:x:1001:118::/home/me:/bin/sh\nother:x:1002:1002::/home/other:/bin/sh\n"
+	for _, c := range []struct {
+		name, passwd, group string
+		want                bool
+	}{
+		{"a group of its own", passwd, "me:x:118:\n", true},
+		{"that lists the account itself", passwd, "me:x:118:me\n", true},
+		{"with another member", passwd, "docker:x:118:me,other\n", false},
+		{"that is another account's too", passwd + "third:x:1003:118::/:/bin/sh\n", "staff:x:118:\n", false},
+		{"a group that is not in the file", passwd, "", true},
+		{"an account that is not in the file", "root:x:0:0:root:/root:/bin/sh\n", "me:x:118:\n", false},
+		{"nothing", "", "", false},
+	} {
+		if got := alone(c.passwd, c.group, 1001, 118); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,12 +51,22 @@ const (
 	HostFiles       = "host_files"
 	ReadOnlyRoot    = "read_only_root"
 	TLSName         = "tls_name"
+	OwnKernel       = "own_kernel" // of engines whose boxes have one
 )
 
 // controls are all of them, in that order.
 var controls = []string{
 	MemoryCap, PidsCap, AllowedName, DeniedName, RawAddress, MetadataAddress, HostLoopback, Capabilities, Seccomp, HostProcesses, HostFiles,
 	ReadOnlyRoot, TLSName,
+}
+
+// controlsOf are those of an engine: one whose boxes have a kernel of their own shows
+// that too.
+func controlsOf(own bool) []string {
+	if own {
+		return append(slices.Clone(controls), OwnKernel)
+	}
+	return controls
 }
 
 // ProofOptions are what Prove builds boxes with.
@@ -83,9 +95,11 @@ const (
 	lookMemory = 128 << 20
 	lookPids   = 32
 	growMemory = 24 << 20
-	growTo     = 3 * growMemory
-	growPids   = 32
-	probeTime  = 20 // seconds
+	// ownKernel is how much more a box may have whose kernel is its own: that counts.
+	ownKernel = 160 << 20
+	growPids  = 32
+	probeTime = 20 // seconds; more where a kernel is to start first
+	ownTime   = 90
 )
 
 // Prove tries every control. The error means that it could not be tried; whether
@@ -123,7 +137,14 @@ func Prove(ctx context.Context, o ProofOptions) ([]Proof, error) {
 		return nil, err
 	}
 	w.quiet()
-	return judge(w.facts(), looked, grown), nil
+	f := w.facts()
+	f.own = o.own()
+	if f.own {
+		if f.kernel, err = inside.ReadKernel(); err != nil {
+			return nil, fmt.Errorf("look at the host's kernel: %w", err)
+		}
+	}
+	return judge(f, looked, grown), nil
 }
 
 // result is what came of one probe box.
@@ -136,6 +157,8 @@ type result struct {
 	enforced []string
 	by       string
 	unseen   []string // what this kernel does not count, by fault type
+	own      bool     // the kernel in the box is not the host's
+	most     int64    // of memory, in the box that takes more
 	took     time.Duration
 }
 
@@ -144,24 +167,24 @@ type result struct {
 type outside struct {
 	own      *scratch.Folder
 	word     string // what the box says when it calls; nobody else knows it
-	readers  sync.WaitGroup
+	mu       sync.Mutex
+	callers  map[*caller]struct{} // who has called and is being heard
 	dir      string
 	kept     *scratch.Folder // has the workspace, and maybe this program, where own will not do
 	file     string
-	canary   net.Listener // behind the proxy
-	token    string       // what it answers with
+	token    string // what the server behind the proxy answers with
 	loopback net.Listener
 	abstract net.Listener
 	name     string // of abstract
 	calls    [2]atomic.Int64
-	greeted  atomic.Int64 // how often the canary was spoken to in TLS
+	greeted  atomic.Int64 // how often that server was spoken to in TLS
 	reached  [2]error     // what we got when we called them ourselves
 	spaces   map[string]string
 	workers  sync.WaitGroup
 }
 
 func newOutside(temp string) (w *outside, err error) {
-	w = &outside{token: rand.Text(), word: rand.Text(), name: "untrusted-steps-probe-" + rand.Text(), spaces: inside.Spaces()}
+	w = &outside{token: rand.Text(), word: rand.Text(), name: "untrusted-steps-probe-" + rand.Text(), spaces: inside.Spaces(), callers: map[*caller]struct{}{}}
 	defer func() {
 		if err != nil {
 			w.close()
@@ -175,10 +198,6 @@ func newOutside(temp string) (w *outside, err error) {
 	if err = os.WriteFile(w.file, []byte(w.token), 0o644); err != nil {
 		return w, err
 	}
-	if w.canary, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return w, fmt.Errorf("listen for the canary: %w", err)
-	}
-	w.workers.Go(func() { w.serveCanary() })
 	if w.loopback, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return w, fmt.Errorf("listen on loopback: %w", err)
 	}
@@ -191,6 +210,15 @@ func newOutside(temp string) (w *outside, err error) {
 		w.reached[i] = w.call(l.Addr())
 	}
 	return w, nil
+}
+
+// at is a path of the folder that the probe boxes' workspace is in, for this process
+// alone: others may be able to change what that one lies in.
+func (w *outside) at() string {
+	if w.kept != nil {
+		return w.kept.At()
+	}
+	return w.own.At()
 }
 
 func (w *outside) workspace() string {
@@ -215,7 +243,7 @@ func (o *ProofOptions) settle(w *outside) error {
 			_ = f.Remove()
 		}
 	}
-	if err := os.Mkdir(w.workspace(), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(w.at(), "workspace"), 0o755); err != nil {
 		return fmt.Errorf("make a workspace for the probe boxes: %w", err)
 	}
 	if !idmap.Needed() || mappable(o.Program) {
@@ -223,7 +251,7 @@ func (o *ProofOptions) settle(w *outside) error {
 	}
 	// A program in an image lies in those layers too.
 	program := filepath.Join(filepath.Dir(w.workspace()), "program")
-	if err := copyProgram(o.Program, program); err != nil {
+	if err := copyProgram(o.Program, filepath.Join(w.at(), "program")); err != nil {
 		return fmt.Errorf("copy this program for the probe boxes: %w", err)
 	}
 	o.Program = program
@@ -260,17 +288,22 @@ func (w *outside) quiet() {
 	for i, l := range []net.Listener{w.loopback, w.abstract} {
 		w.reached[i] = errors.Join(w.reached[i], w.call(l.Addr()))
 	}
-	w.readers.Wait()
+	for _, x := range w.heard() {
+		<-x.done
+	}
 }
 
 func (w *outside) close() {
-	for _, l := range []net.Listener{w.canary, w.loopback, w.abstract} {
+	for _, l := range []net.Listener{w.loopback, w.abstract} {
 		if l != nil {
 			l.Close()
 		}
 	}
 	w.workers.Wait()
-	w.readers.Wait()
+	for _, x := range w.heard() {
+		x.Close()
+		<-x.done
+	}
 	for _, f := range []*scratch.Folder{w.own, w.kept} {
 		if f != nil {
 			_ = f.Remove()
@@ -281,26 +314,56 @@ func (w *outside) close() {
 // wordTime is how long a caller has to say the word, which ours do at once.
 const wordTime = 500 * time.Millisecond
 
+// caller is somebody who has called, and is listened to for wordTime.
+type caller struct {
+	net.Conn
+	done chan struct{}
+}
+
+// heard are those who are being listened to now. Whoever calls later is nobody to
+// wait for: somebody may call all the time.
+func (w *outside) heard() []*caller {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.callers))
+}
+
 // count counts the calls of those who know the word, the box and we. Anybody on
 // this machine finds such a listener and can call it; that says nothing about a
 // box, and must not be a way to keep others from running.
 func (w *outside) count(l net.Listener, n *atomic.Int64) {
 	for {
 		c, err := l.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		w.readers.Go(func() {
-			defer c.Close()
-			said := make([]byte, len(w.word))
-			if c.SetDeadline(time.Now().Add(wordTime)) != nil {
-				return
-			}
-			if _, err := io.ReadFull(c, said); err == nil && string(said) == w.word {
-				n.Add(1)
-				_, _ = c.Write([]byte{1})
-			}
-		})
+		if err != nil { // there may be too many of them just now
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		x := &caller{c, make(chan struct{})}
+		w.mu.Lock()
+		w.callers[x] = struct{}{}
+		w.mu.Unlock()
+		go func() {
+			w.hear(x, n)
+			w.mu.Lock()
+			delete(w.callers, x)
+			w.mu.Unlock()
+			close(x.done)
+		}()
+	}
+}
+
+func (w *outside) hear(x *caller, n *atomic.Int64) {
+	defer x.Close()
+	said := make([]byte, len(w.word))
+	if x.SetDeadline(time.Now().Add(wordTime)) != nil {
+		return
+	}
+	if _, err := io.ReadFull(x, said); err == nil && string(said) == w.word {
+		n.Add(1)
+		_, _ = x.Write([]byte{1})
 	}
 }
 
@@ -323,25 +386,16 @@ func (w *outside) call(a net.Addr) error {
 	return nil
 }
 
-// serveCanary answers every request with the token, and counts those that begin as
-// TLS does.
-func (w *outside) serveCanary() {
-	for {
-		c, err := w.canary.Accept()
-		if err != nil {
-			return
+// canary answers a request with the token, and counts those that begin as TLS does.
+func (w *outside) canary(c net.Conn) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	b := make([]byte, 4096)
+	if n, err := c.Read(b); err == nil {
+		if n > 0 && b[0] == 22 { // a record of a handshake
+			w.greeted.Add(1)
 		}
-		w.workers.Go(func() {
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-			b := make([]byte, 4096)
-			if n, err := c.Read(b); err == nil {
-				if n > 0 && b[0] == 22 { // a record of a handshake
-					w.greeted.Add(1)
-				}
-				_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(w.token), w.token)
-			}
-		})
+		_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(w.token), w.token)
 	}
 }
 
@@ -403,12 +457,15 @@ func (w *outside) proxy() (*egress.Proxy, error) {
 		}
 		return []netip.Addr{a}, nil
 	}
-	p.Dial = func(ctx context.Context, _, addr string) (net.Conn, error) {
+	// Nor does the server listen anywhere: whoever greeted it was let through by the
+	// proxy, and is no stranger on this machine.
+	p.Dial = func(_ context.Context, _, addr string) (net.Conn, error) {
 		if host, _, _ := net.SplitHostPort(addr); host != rawIPv4 {
 			return nil, errors.New("connection refused")
 		}
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", w.canary.Addr().String())
+		here, there := net.Pipe()
+		w.workers.Go(func() { w.canary(there) })
+		return here, nil
 	}
 	return p, nil
 }
@@ -434,25 +491,45 @@ func (o *ProofOptions) look(ctx context.Context, w *outside) (r result) {
 	if o.widen != nil {
 		o.widen(p)
 	}
-	var out bytes.Buffer
-	job := o.job(w, "look", inside.Args(w.ask()), limits.Caps{MemoryBytes: lookMemory, Pids: lookPids})
-	job.Proxy, job.Stdout = p, &out
+	var out, words bytes.Buffer
+	job := o.job(w, "look", inside.Args(w.ask()), limits.Caps{MemoryBytes: lookMemory + o.more(), Pids: lookPids})
+	job.Proxy, job.Stdout, job.Stderr = p, &out, &limited{w: &words, left: maxWords}
 	job.Spec.Network = box.NetworkAllowlist
 	r = o.run(ctx, job)
 	r.ledger = p.Ledger.Records()
 	if r.seen, err = inside.Read(out.Bytes()); err != nil {
 		r.unread = err.Error()
+		if said, _, _ := strings.Cut(strings.TrimSpace(words.String()), "\n"); said != "" {
+			r.unread += fmt.Sprintf(" (it said %q)", said)
+		}
 	}
 	return r
 }
 
 // grow runs the box that takes more memory than it may.
 func (o *ProofOptions) grow(ctx context.Context, w *outside) result {
-	return o.run(ctx, o.job(w, "grow", inside.Args(inside.Ask{Grow: growTo}), limits.Caps{MemoryBytes: growMemory, Pids: growPids}))
+	most := growMemory + o.more()
+	r := o.run(ctx, o.job(w, "grow", inside.Args(inside.Ask{Grow: 3 * most}), limits.Caps{MemoryBytes: most, Pids: growPids}))
+	r.most = most
+	return r
 }
+
+// more is what a box needs beyond what runs in it.
+func (o *ProofOptions) more() int64 {
+	if o.own() {
+		return ownKernel
+	}
+	return 0
+}
+
+func (o *ProofOptions) own() bool { return o.Engine.Info().Kernel == box.OwnKernel }
 
 func (o *ProofOptions) job(w *outside, id string, args []string, caps limits.Caps) box.Job {
 	const at = "/probe/untrusted-steps"
+	limit := float64(probeTime)
+	if o.own() {
+		limit = ownTime
+	}
 	return box.Job{
 		Engine: o.Engine, Stdout: io.Discard, Stderr: io.Discard, MaxOutput: 1 << 20,
 		Spec: box.Spec{
@@ -462,7 +539,7 @@ func (o *ProofOptions) job(w *outside, id string, args []string, caps limits.Cap
 			Mounts:   []box.Mount{{Source: o.Program, Target: at, ReadOnly: true}},
 			Tmpfs:    []box.Tmpfs{{Target: "/tmp", Bytes: 1 << 20}, {Target: box.HomeTarget, Bytes: 1 << 20}},
 			ShmBytes: 1 << 20, CapDrop: []string{"ALL"},
-			MemoryBytes: caps.MemoryBytes, Pids: caps.Pids, TimeoutS: probeTime, RequireLimits: o.Limits != nil,
+			MemoryBytes: caps.MemoryBytes, Pids: caps.Pids, TimeoutS: limit, RequireLimits: o.Limits != nil,
 		},
 	}
 }
@@ -482,6 +559,7 @@ func (o *ProofOptions) run(ctx context.Context, j box.Job) (r result) {
 		j.Group, r.unseen = g, o.Limits.Unseen()
 	}
 	r.enforced, r.by = j.Group.Enforced(), j.Group.By()
+	r.own = o.own()
 	out := box.Run(ctx, j)
 	r.evidence, r.took = out.Evidence, out.Startup+out.Duration
 	if out.Cause != nil {

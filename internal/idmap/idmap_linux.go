@@ -43,6 +43,14 @@ func initialMap(text string) bool {
 	return strings.Join(strings.Fields(text), " ") == "0 0 4294967295"
 }
 
+// A program that links this package holds a namespace open when it is started for
+// that, before packages are set up that it needs nothing of.
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == HoldArg {
+		Hold()
+	}
+}
+
 // HoldArg is the argument that makes this program hold a user namespace open.
 const HoldArg = "untrusted-steps-hold-ids"
 

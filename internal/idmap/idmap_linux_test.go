@@ -13,14 +13,6 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
 )
 
-// A namespace is held open by this very program, started anew.
-func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == HoldArg {
-		Hold()
-	}
-	os.Exit(m.Run())
-}
-
 func TestInitialMap(t *testing.T) {
 	for _, tc := range []struct {
 		sentence, text string

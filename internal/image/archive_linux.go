@@ -137,6 +137,7 @@ func (t *tarFile) list(ctx context.Context, l Limits) error {
 		return err
 	}
 	r := tar.NewReader(t.f)
+	s := &spent{limits: l}
 	for n := int64(0); ; n++ {
 		h, err := r.Next()
 		if err == io.EOF {
@@ -154,6 +155,9 @@ func (t *tarFile) list(ctx context.Context, l Limits) error {
 		name, err := cleanPath(h.Name)
 		if err != nil {
 			return refused("the entry %q of the archive %w", h.Name, err)
+		}
+		if err := s.name(name + h.Linkname); err != nil {
+			return err
 		}
 		if _, twice := t.parts[name]; twice || t.links[name] != "" {
 			return refused("the archive has %q twice", h.Name)

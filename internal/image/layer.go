@@ -56,8 +56,16 @@ const (
 
 // spent counts what an image's layers amount to.
 type spent struct {
-	limits         Limits
-	bytes, entries int64
+	limits                Limits
+	bytes, entries, names int64
+}
+
+// name counts a path. Packed, four million long ones are small.
+func (s *spent) name(path string) error {
+	if s.names += int64(len(path)); s.names > s.limits.Names {
+		return refused("the paths in it are more than %d bytes together", s.limits.Names)
+	}
+	return nil
 }
 
 // count is a reader that stops at a bound.
@@ -200,6 +208,9 @@ func readTar(r io.Reader, s *spent, each func(entry, io.Reader) error) error {
 		}
 		if !ok {
 			continue
+		}
+		if err := s.name(e.Path); err != nil {
+			return err
 		}
 		// A whiteout names what a folder of the layers below holds. One behind a
 		// link would take away something else than the eye sees.

@@ -7,10 +7,11 @@ type Limits struct {
 	Compressed int64 // bytes to fetch
 	Unpacked   int64 // bytes of its layers as tar
 	Entries    int64 // of all layers
+	Names      int64 // bytes of the paths of all entries, which are kept in memory
 }
 
 // DefaultLimits are those where none are given.
-var DefaultLimits = Limits{Layers: 512, Compressed: 20 << 30, Unpacked: 60 << 30, Entries: 4 << 20}
+var DefaultLimits = Limits{Layers: 512, Compressed: 20 << 30, Unpacked: 60 << 30, Entries: 4 << 20, Names: 256 << 20}
 
 const (
 	maxJSON      = 8 << 20 // of a manifest, an index or a configuration
@@ -35,6 +36,9 @@ func (l Limits) orDefault() Limits {
 	}
 	if l.Entries > 0 {
 		d.Entries = l.Entries
+	}
+	if l.Names > 0 {
+		d.Names = l.Names
 	}
 	return d
 }

@@ -433,6 +433,7 @@ func TestN154BombsAreRefused(t *testing.T) {
 		{"bytes in all layers together", Limits{Unpacked: 6 << 20}, []layer{packedLayer(zeros, zstded(t, zeros)), packedLayer(zeros, gzipped(t, zeros))}},
 		{"bytes behind the end of the archive", Limits{Unpacked: 1 << 20}, []layer{aLayer(append(aTar(t), make([]byte, 2<<20)...))}},
 		{"entries", Limits{Entries: 299}, []layer{aLayer(aTar(t, many...))}},
+		{"bytes of names", Limits{Names: 789}, []layer{aLayer(aTar(t, many...))}},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
 			s, around := aStore(t)
@@ -505,7 +506,7 @@ func FuzzLayer(f *testing.F) {
 		r.nextLayer()
 		l := aLayer(raw)
 		l.diff = "" // packed ones are fine
-		s := &spent{limits: Limits{Unpacked: 1 << 20, Entries: 200}}
+		s := &spent{limits: Limits{Unpacked: 1 << 20, Entries: 200, Names: 1 << 20}}
 		if err := l.walk(t.Context(), s, r.apply); err == nil {
 			if err := r.finish(); err != nil {
 				t.Error(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit/entry"
 	"github.com/untrusted-steps/untrusted-steps/internal/lazy"
 )
 
@@ -29,12 +30,20 @@ type Paths struct {
 	Workspace string
 	// Binds make up the root file system on top of Rootfs. All read-only.
 	Binds []box.Mount
+	// Protect are folders of the workspace that the box only reads, within it.
+	Protect []string
+	// Config is kern's configuration, where the step names profiles of it.
+	Config string
 	// Mounts are the step's own, with Source as kern will see it.
 	Mounts []box.Mount
 	// CapsInForce: the group we start kern in has memory and pids caps that
 	// kern can see, so it may be told to insist on them.
 	CapsInForce bool
 }
+
+// profileRule is what kern takes for a profile in place of a flag: nothing that
+// begins as a flag does, or that it would take for another one.
+var profileRule = lazy.Regexp(`^(vcpu|vgpio|vdisk):[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 var nameRule = lazy.Regexp(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
 
@@ -67,7 +76,11 @@ func Argv(s box.Spec, p Paths) ([]string, error) {
 		mounts[i].ReadOnly = true
 	}
 	mounts = append(mounts,
-		box.Mount{Source: p.Workspace, Target: box.WorkspaceTarget},
+		box.Mount{Source: p.Workspace, Target: box.WorkspaceTarget})
+	for _, at := range p.Protect {
+		mounts = append(mounts, box.Mount{Source: path.Join(p.Workspace, at), Target: path.Join(box.WorkspaceTarget, at), ReadOnly: true})
+	}
+	mounts = append(mounts,
 		box.Mount{Source: p.Step, Target: box.StepDir, ReadOnly: true},
 		box.Mount{Source: p.Init, Target: box.InitTarget, ReadOnly: true})
 	mounts = append(mounts, p.Mounts...)
@@ -120,6 +133,12 @@ func Argv(s box.Spec, p Paths) ([]string, error) {
 	if s.Profile != "" {
 		a = append(a, "--security-profile", s.Profile)
 	}
+	if s.AppArmor != "" {
+		a = append(a, "--apparmor", s.AppArmor)
+	}
+	if len(s.KernProfiles) > 0 {
+		a = append(append(a, "--config", p.Config), s.KernProfiles...)
+	}
 	if low := lowestPort(s.Listen); low < 1024 {
 		// The first process has no capability to bind a low port with. In a
 		// network of the box's own the rule protects nobody.
@@ -128,7 +147,10 @@ func Argv(s box.Spec, p Paths) ([]string, error) {
 	for _, ip := range s.Addrs {
 		a = append(a, "--ip", ip.String()) // on loopback, with no route out
 	}
-	return append(a, "--workdir", "/", "--", box.InitTarget, boxinit.Marker, box.ControlTarget), nil
+	for _, kv := range boxinit.Environ() {
+		a = append(a, "--env", kv)
+	}
+	return append(a, "--workdir", "/", "--", box.InitTarget, entry.Marker, box.ControlTarget), nil
 }
 
 // expressible says which key of a spec kern has no way to express. What is not
@@ -158,6 +180,19 @@ func expressible(s box.Spec) error {
 	case len(s.Addrs) > 0 && s.Network == box.NetworkHost:
 		return errors.New("egressAllow: the host's own loopback is given no address")
 	}
+	for _, p := range s.KernProfiles {
+		if !profileRule().MatchString(p) {
+			return fmt.Errorf("profiles: %q is no profile of kern", p)
+		}
+	}
+	if strings.HasPrefix(s.AppArmor, "-") {
+		return fmt.Errorf("apparmor: %q is no name of a profile", s.AppArmor)
+	}
+	for _, at := range s.Protect {
+		if !box.Within(at, box.WorkspaceTarget) || path.Clean(at) != at || at == box.WorkspaceTarget {
+			return fmt.Errorf("kern: bug: %s is no folder of the workspace", at)
+		}
+	}
 	for _, a := range s.Addrs {
 		if !a.Is4() {
 			return fmt.Errorf("egressAllow: engine kern cannot give a box's loopback the address %s: only IPv4 addresses can be added", a)
@@ -176,7 +211,7 @@ func expressible(s box.Spec) error {
 		for _, m := range s.Mounts {
 			// kern reaches the place by its name. A step that runs beside this
 			// one and shares the folder could make a link of it meanwhile.
-			if !m.ReadOnly && within(t.Target, m.Target) {
+			if !m.ReadOnly && box.Within(t.Target, m.Target) {
 				return fmt.Errorf("tmpfs: %s lies in the mount at %s, which the box may write; engine kern needs it elsewhere, or that mount read-only", t.Target, m.Target)
 			}
 		}
@@ -195,7 +230,7 @@ func expressible(s box.Spec) error {
 		}
 		for _, t := range s.Tmpfs {
 			// kern mounts every tmpfs last, whatever the order of the words.
-			if within(m.Target, t.Target) {
+			if box.Within(m.Target, t.Target) {
 				return fmt.Errorf("mounts: %s would be hidden by the tmpfs at %s, which kern mounts over it", m.Target, t.Target)
 			}
 		}
@@ -219,7 +254,7 @@ func target(key, t string) error {
 		return fmt.Errorf("%s: %q is not a clean absolute path", key, t)
 	case t == "/" || t == box.StepDir || t == box.InitTarget || t == box.ControlTarget:
 		return fmt.Errorf("%s: nothing can be mounted at %s", key, t)
-	case within(t, "/proc") || within(t, "/sys") || within(t, "/dev"):
+	case box.Within(t, "/proc") || box.Within(t, "/sys") || box.Within(t, "/dev"):
 		return fmt.Errorf("%s: nothing can be mounted in %s", key, t)
 	}
 	return nil
@@ -265,8 +300,4 @@ func hostname(id string) string {
 		return "box"
 	}
 	return h
-}
-
-func within(p, dir string) bool {
-	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/")
 }

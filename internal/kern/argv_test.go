@@ -42,7 +42,11 @@ func TestArgv(t *testing.T) {
 		"allowlist-is-no-network":   func(s *box.Spec, _ *Paths) { s.Network = box.NetworkAllowlist },
 		"untrusted-profile":         func(s *box.Spec, _ *Paths) { s.Profile = "untrusted" },
 		"some-capabilities-dropped": func(s *box.Spec, _ *Paths) { s.CapDrop = []string{"cap_net_raw", "SYS_CHROOT"} },
-		"nothing-dropped":           func(s *box.Spec, _ *Paths) { s.CapDrop = nil },
+		"protected-apparmor-profiles": func(s *box.Spec, p *Paths) {
+			s.AppArmor, s.KernProfiles = "ci-box", []string{"vcpu:heavy", "vdisk:scratch"}
+			p.Protect, p.Config = []string{".deps"}, "/kern.toml"
+		},
+		"nothing-dropped": func(s *box.Spec, _ *Paths) { s.CapDrop = nil },
 		"low-ports-and-addresses": func(s *box.Spec, _ *Paths) {
 			s.Network = box.NetworkAllowlist
 			s.Listen = []netip.AddrPort{netip.MustParseAddrPort("127.64.0.1:5432"), netip.MustParseAddrPort("10.1.2.3:22"), netip.MustParseAddrPort("127.0.0.1:80")}
@@ -121,6 +125,8 @@ func TestArgvRefusesWhatKernCannotExpress(t *testing.T) {
 		"a relative root":                          {func(s *box.Spec, _ *Paths) { s.Root = box.Root{Kind: box.RootDir, Dir: "x"} }, "image"},
 		"a root of a kind nobody knows":            {func(s *box.Spec, _ *Paths) { s.Root.Kind = 9 }, "image"},
 		"a box name that is a flag":                {func(_ *box.Spec, p *Paths) { p.Name = "--net" }, "box name"},
+		"a profile that is a flag":                 {func(s *box.Spec, _ *Paths) { s.KernProfiles = []string{"--privileged"} }, "profiles"},
+		"an AppArmor profile that is a flag":       {func(s *box.Spec, _ *Paths) { s.AppArmor = "--privileged" }, "apparmor"},
 		"no workspace":                             {func(_ *box.Spec, p *Paths) { p.Workspace = "" }, "workspace"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,4 @@
 //	e, err := kern.Open(ctx, kern.Options{Getenv: os.Getenv})
 //	if err := e.Check(spec); err != nil { ... }
 //	built, err := e.Start(ctx, spec, group)
-//
-// A program that starts boxes with this package must ask IsLauncher before
-// anything else in main.
 package kern

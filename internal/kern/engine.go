@@ -12,6 +12,7 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
 	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
@@ -43,7 +44,7 @@ type Engine struct {
 	guard  []byte // keeps a step's hands off the first process
 
 	mu  sync.Mutex
-	bin *binary
+	bin *pinned.Binary
 }
 
 // Open finds and verifies kern. It starts nothing but `kern --version`. What a
@@ -73,29 +74,27 @@ func Find(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	defer e.Close()
-	return e.bin.id.path, nil
+	return e.bin.Path, nil
 }
 
-func (e *Engine) lookUp(ctx context.Context) (*binary, error) {
+func (e *Engine) lookUp(ctx context.Context) (*pinned.Binary, error) {
 	cached := ""
 	if p, ok := pinFor(e.opts.Arch); ok {
 		cached = cachePath(e.opts.Getenv, p.SHA256)
 	}
-	return find(e.opts.Getenv, cached, func(path string) (*binary, error) {
-		return verify(ctx, path, e.opts.Arch, e.opts.SHA256)
-	})
+	return pinned.Find(ctx, kind(e.opts.Arch), e.opts.Getenv, cached, e.opts.SHA256)
 }
 
 // verified gives the program to start. A file that changed since it was
 // verified is verified anew, under the same rules, before another box.
-func (e *Engine) verified(ctx context.Context) (*binary, error) {
+func (e *Engine) verified(ctx context.Context) (*pinned.Binary, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.bin.current() {
+	if e.bin.Current() {
 		return e.bin, nil
 	}
-	path := e.bin.id.path
-	b, err := verify(ctx, path, e.opts.Arch, e.opts.SHA256)
+	path := e.bin.Path
+	b, err := pinned.Verify(ctx, kind(e.opts.Arch), path, e.opts.SHA256)
 	if err != nil {
 		return nil, fmt.Errorf("kern changed since it was verified: %s: %w", path, err)
 	}
@@ -116,7 +115,7 @@ func (e *Engine) Close() {
 func (e *Engine) Path() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.bin.id.path
+	return e.bin.Path
 }
 
 // Info describes the engine.
@@ -124,9 +123,11 @@ func (e *Engine) Info() box.Info {
 	e.mu.Lock()
 	b := e.bin
 	e.mu.Unlock()
-	i := box.Info{Name: "kern", Version: b.version, Digest: b.sum, Unobserved: slices.Clone(Unobserved)}
-	if !b.pinned {
-		i.Note = fmt.Sprintf("kern %s at %s is not the pinned build: its SHA-256, %s, was accepted by --kern-sha256", b.version, b.id.path, b.sum)
+	i := box.Info{Name: "kern", Version: b.Version, Digest: b.Sum, Unobserved: slices.Clone(Unobserved)}
+	if !b.Pinned {
+		i.Note = fmt.Sprintf("kern %s at %s is not the pinned build: its SHA-256, %s, was accepted by --kern-sha256", b.Version, b.Path, b.Sum)
+	} else if a := e.opts.SHA256; a != "" && !strings.EqualFold(a, b.Sum) {
+		i.Note = fmt.Sprintf("kern %s at %s is the pinned build, and not the one that --kern-sha256 accepts: it was found first", b.Version, b.Path)
 	}
 	return i
 }
@@ -142,6 +143,22 @@ var Unobserved = []string{
 func (e *Engine) Check(s box.Spec) error {
 	if err := expressible(s); err != nil {
 		return err
+	}
+	if s.AppArmor != "" {
+		if err := box.AppArmorProfile(s.AppArmor); err != nil {
+			return err
+		}
+	}
+	if len(s.KernProfiles) > 0 {
+		text, err := e.config()
+		if err != nil {
+			return err
+		}
+		for _, p := range s.KernProfiles {
+			if err := profileIn(text, p); err != nil {
+				return err
+			}
+		}
 	}
 	if s.Root.Kind != box.RootHost {
 		loader, err := e.loader()

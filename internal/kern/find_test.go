@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 )
 
 // program writes a script and gives its path and sum.
@@ -35,14 +37,14 @@ func TestFindRefusesWithReasons(t *testing.T) {
 		admit bool // with --kern-sha256 of this very file
 		want  string
 	}{
-		"a program that is not admitted is refused by its sum":        {text: honest, mode: 0o755, want: "not kern " + Version + " as released: its SHA-256 is"},
+		"a program that is not admitted is refused by its sum":        {text: honest, mode: 0o755, want: "not the pinned build of kern " + Version + ": its SHA-256 is"},
 		"an admitted program that says nothing is not kern":           {text: string(true_), mode: 0o755, admit: true, want: "not kern: it answers"},
 		"an admitted program that says another name is not kern":      {text: "#!/bin/sh\necho kernel 1\n", mode: 0o755, admit: true, want: `not kern: it answers "kernel 1"`},
 		"an admitted program that fails is not kern":                  {text: "#!/bin/sh\necho kern 1\nexit 3\n", mode: 0o755, admit: true, want: "not kern: --version: exit status 3"},
 		"an answer without end is cut":                                {text: "#!/bin/sh\nyes 'x' | tr -d '\\n' | head -c 1000000\n", mode: 0o755, admit: true, want: "..."},
 		"a file that cannot be executed is refused":                   {text: honest, mode: 0o644, want: "not executable"},
 		"the refusal says how to accept this one":                     {text: honest, mode: 0o755, want: "--kern-sha256 " + sumOf([]byte(honest))},
-		"a program that is not admitted is not run even for its name": {text: "#!/bin/sh\ntouch \"$0.ran\"; echo kern 1\n", mode: 0o755, want: "not kern"},
+		"a program that is not admitted is not run even for its name": {text: "#!/bin/sh\ntouch \"$0.ran\"; echo kern 1\n", mode: 0o755, want: "not the pinned build"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -69,9 +71,6 @@ func TestFindOrder(t *testing.T) {
 	cache, p1, p2 := t.TempDir(), t.TempDir(), t.TempDir()
 	good, sum := program(t, p2, "kern", honest, 0o755)
 	bad, _ := program(t, p1, "kern", "#!/bin/sh\necho kern evil\n", 0o755)
-	verifyAs := func(ctx context.Context) func(string) (*binary, error) {
-		return func(path string) (*binary, error) { return verify(ctx, path, "amd64", sum) }
-	}
 	path := p1 + ":" + p2
 	for name, c := range map[string]struct {
 		vars   map[string]string
@@ -89,10 +88,10 @@ func TestFindOrder(t *testing.T) {
 		"a relative entry of PATH is where a workspace could put it": {vars: map[string]string{"PATH": ".::bin"}, want: "no usable kern", fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, err := find(env(c.vars), c.cached, verifyAs(context.Background()))
+			b, err := pinned.Find(context.Background(), kind("amd64"), env(c.vars), c.cached, sum)
 			switch {
 			case c.fails && err == nil:
-				t.Fatalf("found %s, want none", b.id.path)
+				t.Fatalf("found %s, want none", b.Path)
 			case c.fails:
 				if !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want an error with %q", err, c.want)
@@ -101,11 +100,11 @@ func TestFindOrder(t *testing.T) {
 				t.Fatal(err)
 			default:
 				defer b.Close()
-				if b.id.path != c.want {
-					t.Errorf("found %s, want %s", b.id.path, c.want)
+				if b.Path != c.want {
+					t.Errorf("found %s, want %s", b.Path, c.want)
 				}
-				if b.version != "v0.0.0-test" || b.pinned {
-					t.Errorf("version %q, pinned %v", b.version, b.pinned)
+				if b.Version != "v0.0.0-test" || b.Pinned {
+					t.Errorf("version %q, pinned %v", b.Version, b.Pinned)
 				}
 			}
 		})
@@ -133,15 +132,15 @@ func TestAProgramSwappedAfterItWasVerifiedIsRefused(t *testing.T) {
 
 func TestTheSealedCopyCannotBeWritten(t *testing.T) {
 	path, sum := program(t, t.TempDir(), "kern", honest, 0o755)
-	b, err := verify(context.Background(), path, "amd64", sum)
+	b, err := pinned.Verify(context.Background(), kind("amd64"), path, sum)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := b.sealed.WriteAt([]byte("x"), 0); err == nil {
+	if _, err := b.Sealed.WriteAt([]byte("x"), 0); err == nil {
 		t.Error("the sealed copy took a write")
 	}
-	if err := b.sealed.Truncate(0); err == nil {
+	if err := b.Sealed.Truncate(0); err == nil {
 		t.Error("the sealed copy let itself be cut")
 	}
 }

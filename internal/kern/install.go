@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 )
 
 // installLimit bounds one source.
@@ -21,6 +23,9 @@ const installLimit = 5 * time.Minute
 type InstallOptions struct {
 	Getenv func(string) string
 	Env    []string // for pip, which has its own settings; nil is ours
+	// Avoid are folders from which no Python and no pip is taken, whatever PATH says:
+	// the workspace, which is code that nobody has read. An empty one is none.
+	Avoid  []string
 	Arch   string
 	Client *http.Client
 	// Release is where kern's releases are, with %s for version and machine.
@@ -46,7 +51,7 @@ func Install(ctx context.Context, o InstallOptions) (string, error) {
 	if path == "" {
 		return "", errors.New("no place to install kern: neither XDG_CACHE_HOME nor HOME is an absolute path")
 	}
-	if sumOfFile(path) == p.SHA256 && executableFile(path) == nil {
+	if sumOfFile(path) == p.SHA256 && pinned.Executable(path) == nil {
 		return path, nil
 	}
 	var tried []error

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 )
 
 const wheelKern = "wheel's kern"
@@ -141,7 +143,7 @@ func TestInstall(t *testing.T) {
 			if err != nil || string(got) != c.want {
 				t.Errorf("installed %q, %v", got, err)
 			}
-			if err := executableFile(path); err != nil {
+			if err := pinned.Executable(path); err != nil {
 				t.Error(err)
 			}
 			// Once it is there, nothing is asked for.

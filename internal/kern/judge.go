@@ -60,7 +60,7 @@ func mountPoints(s box.Spec, list []source) []mountPoint {
 		}
 	}
 	for _, t := range s.Tmpfs {
-		if !within(t.Target, box.StepDir) {
+		if !box.Within(t.Target, box.StepDir) {
 			add("tmpfs", t.Target, true)
 		}
 	}
@@ -70,7 +70,7 @@ func mountPoints(s box.Spec, list []source) []mountPoint {
 // holder is the innermost source that a target lies in.
 func holder(target string, list []source) (in source, ok bool) {
 	for _, src := range list {
-		if src.Target != target && within(target, src.Target) && len(src.Target) > len(in.Target) {
+		if src.Target != target && box.Within(target, src.Target) && len(src.Target) > len(in.Target) {
 			in, ok = src, true
 		}
 	}

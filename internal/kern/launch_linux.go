@@ -30,12 +30,16 @@ const (
 // is not known to use it.
 const launcherFailed = 99
 
-// IsLauncher says whether this process was started to become kern. It must be
-// asked before anything else in main.
-func IsLauncher(args []string) bool { return len(args) == 2 && args[1] == launcherArg }
+// A program that links this package becomes the launcher when it is started as
+// one, before main: nothing of its own may run in a process that becomes kern.
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == launcherArg {
+		becomeKern()
+	}
+}
 
-// Launch waits for the order, follows it and becomes kern. It does not return.
-func Launch() {
+// becomeKern waits for the order, follows it and becomes kern. It does not return.
+func becomeKern() {
 	runtime.LockOSThread()
 	err := launch()
 	if errors.Is(err, io.EOF) {

@@ -96,7 +96,7 @@ func sources(s box.Spec, v rootfs.View, host hostFile) ([]source, error) {
 	} else {
 		shown := slices.Clone(v.Binds)
 		for _, t := range s.Toolchain {
-			if !slices.ContainsFunc(shown, func(b string) bool { return within(t, b) }) {
+			if !slices.ContainsFunc(shown, func(b string) bool { return box.Within(t, b) }) {
 				shown = append(shown, t)
 			}
 		}
@@ -191,7 +191,7 @@ func lay(s box.Spec, v rootfs.View, list []source, base, step, self string, stag
 		l.Parts.spot(path.Join(rootName, d), true)
 	}
 	for _, t := range s.Tmpfs {
-		if !within(t.Target, box.StepDir) && !insideBind(t.Target, list) {
+		if !box.Within(t.Target, box.StepDir) && !insideBind(t.Target, list) {
 			l.Parts.spot(path.Join(rootName, t.Target), true)
 		}
 	}
@@ -229,7 +229,7 @@ func with(m map[string]string, k, v string) map[string]string {
 // has to hold the mount point.
 func insideBind(target string, list []source) bool {
 	return slices.ContainsFunc(list, func(o source) bool {
-		return o.Target != target && o.Target != "/" && within(target, o.Target)
+		return o.Target != target && o.Target != "/" && box.Within(target, o.Target)
 	})
 }
 

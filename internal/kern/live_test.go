@@ -49,6 +49,7 @@ type uncapped struct{}
 func (uncapped) CgroupFD() int                 { return -1 }
 func (uncapped) Born(start func() error) error { return start() }
 func (uncapped) Join(int) error                { return nil }
+func (uncapped) Spare(int64) error             { return nil }
 func (uncapped) By() string                    { return "" }
 
 func liveSpec(t testing.TB, argv ...string) box.Spec {
@@ -69,6 +70,11 @@ type conversation struct {
 func start(t testing.TB, e *Engine, s box.Spec) conversation {
 	t.Helper()
 	b, err := e.Start(context.Background(), s, uncapped{})
+	return talk(t, b, err)
+}
+
+func talk(t testing.TB, b *box.Built, err error) conversation {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +156,13 @@ func (c conversation) status() syscall.WaitStatus {
 
 func runLive(t testing.TB, e *Engine, s box.Spec) (string, syscall.WaitStatus) {
 	t.Helper()
-	c := start(t, e, s)
+	return start(t, e, s).run(s)
+}
+
+// run lets the box run its step, and gives what that printed and how it ended.
+func (c conversation) run(s box.Spec) (string, syscall.WaitStatus) {
+	t := c.t
+	t.Helper()
 	c.ready(0)
 	out := c.launch(s)
 	defer out.Close()
@@ -458,7 +470,7 @@ func TestLiveAsANormalUser(t *testing.T) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, from := range map[string]string{"kern": e.bin.id.path, "test": static(t)} {
+	for name, from := range map[string]string{"kern": e.bin.Path, "test": static(t)} {
 		b, err := os.ReadFile(from)
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
-	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxinit/entry"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 )
 
@@ -23,8 +24,6 @@ const probeArg = "kern-test-probe"
 func TestMain(m *testing.M) {
 	boxtest.Become(os.Args)
 	switch {
-	case IsLauncher(os.Args):
-		Launch()
 	case len(os.Args) == 2 && os.Args[1] == "--version":
 		fmt.Println("kern v0.0.0-fake")
 		os.Exit(0)
@@ -98,7 +97,14 @@ func fakeBox(args []string) {
 				os.Exit(137)
 			}
 			alive.Close()
-			boxinit.Main([]string{"init", boxinit.Marker, strings.TrimPrefix(f[1], "src=") + "/control"})
+			for i, a := range args {
+				if kv, ok := strings.CutPrefix(a, "GO"); ok && args[i-1] == "--env" {
+					name, value, _ := strings.Cut("GO"+kv, "=")
+					os.Setenv(name, value)
+				}
+			}
+			runtime.GOMAXPROCS(4)
+			entry.Main([]string{"init", entry.Marker, strings.TrimPrefix(f[1], "src=") + "/control"})
 		}
 	}
 	os.Exit(1)

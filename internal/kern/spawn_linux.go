@@ -16,6 +16,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 )
 
 const (
@@ -42,7 +43,7 @@ type running struct {
 	first   int      // the first process, as a descriptor; -1 until then
 	name    string
 	env     []string // for kern's other verbs
-	bin     *binary
+	bin     *pinned.Binary
 	folder  folder
 	staged  bool
 
@@ -56,7 +57,7 @@ type running struct {
 
 // spawn starts a launcher. It has done nothing yet when spawn returns: it waits
 // for the order.
-func spawn(bin *binary, trees []*os.File, on *stage, p box.Placement) (*running, error) {
+func spawn(bin *pinned.Binary, trees []*os.File, on *stage, p box.Placement) (*running, error) {
 	k := &running{first: -1, gone: make(chan struct{}), ended: make(chan box.ProcessEnd, 1), words: words{left: maxWords}}
 	var pipes [3][2]*os.File // order, started, alive
 	shut := func() {
@@ -91,7 +92,7 @@ func spawn(bin *binary, trees []*os.File, on *stage, p box.Placement) (*running,
 		Path: "/proc/self/exe", Args: []string{"untrusted-steps", launcherArg}, Env: []string{"GOTRACEBACK=none"}, Dir: "/",
 		Stdout: &k.words, Stderr: &k.words, SysProcAttr: attr, WaitDelay: outputGrace,
 		// In the order of orderFD, startedFD, aliveFD, kernFD.
-		ExtraFiles: append([]*os.File{pipes[0][0], pipes[1][1], pipes[2][1], bin.sealed}, trees...),
+		ExtraFiles: append([]*os.File{pipes[0][0], pipes[1][1], pipes[2][1], bin.Sealed}, trees...),
 	}
 	started := make(chan error)
 	go k.wait(started, pipes[1][0], pipes[2][0])

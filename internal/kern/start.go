@@ -30,6 +30,11 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	if err := e.Check(s); err != nil {
 		return nil, err
 	}
+	return e.build(ctx, s, p)
+}
+
+// build is Start without the check.
+func (e *Engine) build(ctx context.Context, s box.Spec, p box.Placement) (*box.Built, error) {
 	kept, err := boxinit.Kept(s.CapDrop)
 	if err != nil {
 		return nil, err
@@ -80,6 +85,25 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	l := lay(s, view, list, base, f.step(), self, staged)
 	if l.Paths.Name, err = boxName(); err != nil {
 		return fail(err)
+	}
+	if len(s.KernProfiles) > 0 {
+		text, err := e.config()
+		if err != nil {
+			return fail(err)
+		}
+		l.Parts.Files, l.Paths.Config = with(l.Parts.Files, configName, text), filepath.Join(base, configName)
+	}
+	for _, at := range s.Protect {
+		l.Paths.Protect = append(l.Paths.Protect, strings.TrimPrefix(at, box.WorkspaceTarget+"/"))
+	}
+	if !staged {
+		// kern walks these by their names, and what is there was written by a
+		// step's setup.
+		for _, at := range l.Paths.Protect {
+			if dir, err := (hostFiles{}).IsDir(filepath.Join(s.Workspace, at), false); err != nil || !dir {
+				return fail(fmt.Errorf("protect %s: it is not a folder (%v)", at, err))
+			}
+		}
 	}
 	l.Paths.CapsInForce = p.By() == "cgroup2"
 	o := order{Env: environment(filepath.Join(base, runtimeName), filepath.Join(base, homeName), startedFD, aliveFD)}

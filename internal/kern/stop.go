@@ -53,7 +53,7 @@ func (k *running) verb(limit time.Duration, args ...string) error {
 	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", args...)
 	cmd.Args[0] = "kern"
 	cmd.Env, cmd.Dir = k.env, "/"
-	cmd.ExtraFiles = []*os.File{k.bin.sealed}
+	cmd.ExtraFiles = []*os.File{k.bin.Sealed}
 	cmd.WaitDelay = outputGrace
 	err := cmd.Run()
 	var exit *exec.ExitError

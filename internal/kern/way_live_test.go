@@ -35,7 +35,7 @@ func TestLiveWaysOut(t *testing.T) {
 				}
 			}
 			c := start(t, e, s)
-			fds := c.prepare(boxinit.Prepare{ProxyPort: box.ProxyPort, Listen: s.Listen, Addrs: s.Addrs})
+			fds := c.prepare(boxinit.Prepare{ProxyPort: box.ProxyPort, Listen: box.Places(s.Listen), Addrs: box.Addresses(s.Addrs)})
 			if len(fds) != 4 {
 				t.Fatalf("%d sockets, want the proxy's and three", len(fds))
 			}

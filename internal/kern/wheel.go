@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
@@ -52,7 +53,7 @@ func fromWheel(ctx context.Context, o InstallOptions, p pin) ([]byte, error) {
 func pip(ctx context.Context, o InstallOptions, dir string, args []string) error {
 	var tried []error
 	for _, with := range [][]string{{"python3", "-m", "pip"}, {"pip3"}} {
-		prog, err := lookPath(o.Getenv("PATH"), with[0])
+		prog, err := pinned.LookPath(with[0], o.Getenv("PATH"), o.Avoid...)
 		if err != nil {
 			tried = append(tried, err)
 			continue
@@ -62,7 +63,7 @@ func pip(ctx context.Context, o InstallOptions, dir string, args []string) error
 		cmd.Env = append(slices.Clone(o.Env), "PYTHONSAFEPATH=1")
 		cmd.WaitDelay = time.Second
 		cmd.Dir = dir
-		w := &capped{to: &out, left: maxPipOutput}
+		w := &pinned.Capped{To: &out, Left: maxPipOutput}
 		cmd.Stdout, cmd.Stderr = w, w
 		if err := cmd.Run(); err != nil {
 			tried = append(tried, fmt.Errorf("%s: %w: %s", strings.Join(with, " "), err, oneLine(out.String())))
@@ -71,19 +72,6 @@ func pip(ctx context.Context, o InstallOptions, dir string, args []string) error
 		return nil
 	}
 	return inOneLine(tried)
-}
-
-// lookPath looks a program up on a given PATH, in absolute folders only.
-func lookPath(path, name string) (string, error) {
-	for _, dir := range filepath.SplitList(path) {
-		if !filepath.IsAbs(dir) {
-			continue
-		}
-		if p := filepath.Join(dir, name); executableFile(p) == nil {
-			return p, nil
-		}
-	}
-	return "", fmt.Errorf("%s is not on PATH", name)
 }
 
 // openWheel takes kern out of a wheel.

@@ -23,6 +23,7 @@ type fakeHost struct {
 	parents   map[int]int         // processes
 	files     map[string]string   // anything else, such as /proc/cgroups
 	refuse    map[string]error    // writes of a file name that fail
+	unread    map[string]error    // reads of a file name that fail
 	lie       map[string]string   // files that read as this whatever was written
 	sockets   map[string]struct{} // that answer
 	paths     map[string]struct{} // that exist
@@ -137,6 +138,9 @@ func (h *fakeHost) read(file string) (string, error) {
 	g, at, name := h.find(file)
 	if g == nil {
 		return "", missing
+	}
+	if err := h.unread[name]; err != nil {
+		return "", &fs.PathError{Op: "read", Path: file, Err: err}
 	}
 	if text, ok := h.lie[name]; ok {
 		return text, nil

@@ -11,11 +11,18 @@ import (
 	"time"
 )
 
+// missingFile: it is not there, as where a kernel is too old for it.
 func missingFile(err error) bool { return errors.Is(err, fs.ErrNotExist) }
-func exists(err error) bool      { return errors.Is(err, fs.ErrExist) }
-func busy(err error) bool        { return errors.Is(err, syscall.EBUSY) }
-func denied(err error) bool      { return errors.Is(err, fs.ErrPermission) }
-func noProcess(err error) bool   { return errors.Is(err, syscall.ESRCH) }
+
+// gone: it is not there, or its group went while it was open. Only for those who
+// empty, list or remove groups, to whom both are the same: whoever asks what a kernel
+// can do would take a group that vanished for a kernel that can do less.
+func gone(err error) bool { return missingFile(err) || errors.Is(err, syscall.ENODEV) }
+
+func exists(err error) bool    { return errors.Is(err, fs.ErrExist) }
+func busy(err error) bool      { return errors.Is(err, syscall.EBUSY) }
+func denied(err error) bool    { return errors.Is(err, fs.ErrPermission) }
+func noProcess(err error) bool { return errors.Is(err, syscall.ESRCH) }
 
 // procs lists the processes in one group, those of its children not included.
 // A process of another pid namespace is 0.
@@ -45,7 +52,7 @@ func walk(k kernel, dir string, depth int, visit func(dir string) error) error {
 		return fmt.Errorf("%s: more than %d groups deep", dir, maxDepth)
 	}
 	children, err := k.list(dir)
-	if missingFile(err) {
+	if gone(err) {
 		return nil
 	}
 	if err != nil {
@@ -56,7 +63,7 @@ func walk(k kernel, dir string, depth int, visit func(dir string) error) error {
 			return err
 		}
 	}
-	if err := visit(dir); err != nil && !missingFile(err) && !errors.Is(err, syscall.ENODEV) {
+	if err := visit(dir); err != nil && !gone(err) {
 		return err
 	}
 	return nil

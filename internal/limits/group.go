@@ -23,6 +23,7 @@ type Group struct {
 	enforced []string
 
 	mu          sync.Mutex
+	spare       int64         // allowed beyond the step's, for a kernel of the box's own
 	first       int64         // processes and threads of the box's first process
 	peakAtFirst int64         // the kernel's own peak when the first process stood ready
 	cpuAtFirst  time.Duration // what building the box took
@@ -150,11 +151,39 @@ func (g *Group) ExcludeInit() error {
 	g.first, g.peakAtFirst, g.sampledPids, g.cpuAtFirst = now, peak, now, cpu
 	g.mu.Unlock()
 	if g.caps.Pids > 0 {
-		if err := set(k, g.file("pids", "pids.max"), g.caps.Pids+now, g.caps.Pids+now); err != nil {
+		n := g.caps.Pids + now + g.spareNow()
+		if err := set(k, g.file("pids", "pids.max"), n, n); err != nil {
 			return fmt.Errorf("set the step's pids cap: %w", err)
 		}
 	}
 	return nil
+}
+
+// Spare raises the cap on processes for a box that has a kernel of its own. What
+// that kernel is made of are threads here, and they are more than the processes
+// in it: it is that kernel that holds the step to its cap, and what stands here
+// bounds that kernel. It is called before anything is in the group.
+func (g *Group) Spare(n int64) error {
+	if g.m == nil || g.caps.Pids == 0 {
+		return nil
+	}
+	if n < 0 || n > maxPids-g.caps.Pids-startupPids {
+		return fmt.Errorf("limits: bug: %d processes cannot be spared", n)
+	}
+	g.mu.Lock()
+	g.spare = n
+	g.mu.Unlock()
+	n += g.caps.Pids + startupPids
+	if err := set(g.m.k, g.file("pids", "pids.max"), n, n); err != nil {
+		return fmt.Errorf("raise the cap on processes for the box's kernel: %w", err)
+	}
+	return nil
+}
+
+func (g *Group) spareNow() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.spare
 }
 
 // Empty says whether no live process is in the group or below it.
@@ -168,7 +197,7 @@ func (g *Group) Empty() (bool, error) {
 	}
 	if g.m.v2 {
 		n, err := readField(k, path.Join(g.spots[0].dir, "cgroup.events"), "populated")
-		if missingFile(err) {
+		if gone(err) {
 			return true, nil
 		}
 		return n == 0, err
@@ -216,7 +245,7 @@ func (g *Group) Close() error {
 			}
 			err = remove(g.m.k, at.dir)
 		}
-		if !missingFile(err) {
+		if !gone(err) {
 			errs = append(errs, err)
 		}
 	}

@@ -3,6 +3,7 @@ package limits
 import (
 	"context"
 	"path"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -197,6 +198,102 @@ func TestSweep(t *testing.T) {
 	}
 	if d := cmp.Diff([]int{302}, h.groups["/"+alive].procs); d != "" {
 		t.Errorf("a live run's processes (-want +got):\n%s", d)
+	}
+}
+
+// outOfTime is a host on which the time for a sweep is up at one of its acts.
+type outOfTime struct {
+	*fakeHost
+	at func(act, path string) bool
+	up context.CancelFunc
+}
+
+func (h *outOfTime) tell(act, path string) {
+	if h.at(act, path) {
+		h.up()
+	}
+}
+
+func (h *outOfTime) list(dir string) ([]string, error) {
+	h.tell("list", dir)
+	return h.fakeHost.list(dir)
+}
+
+func (h *outOfTime) write(file, text string) error {
+	h.tell("write", file)
+	return h.fakeHost.write(file, text)
+}
+
+// Attack: a user of the machine has groups that look like those of dead runs, with
+// processes that do not end.
+func TestSweepTakesNoLongerThanItsTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   func(act, path string) bool
+		want []string
+		not  string
+	}{
+		"up at the first kill": {
+			func(act, file string) bool { return act == "write" && path.Base(file) == "cgroup.kill" },
+			[]string{"still there", "the time for it is up, and 49 more are left to the next run"}, "looked through",
+		},
+		"up while they are looked for": {
+			func(act, dir string) bool { return act == "list" && path.Base(dir) == "b" },
+			[]string{"the time for it is up, and 50 more are left to the next run", "not all of it was looked through"}, "still there",
+		},
+		"up before any is found": {
+			func(act, dir string) bool { return act == "list" && path.Base(dir) == "cgroup" },
+			[]string{"the time for it is up", "not all of it was looked through"}, "more are left",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newFakeHost(0)
+			m := open(t, h)
+			h.refuse["cgroup.kill"] = syscall.ENOENT
+			h.add("/a", 0, "")
+			h.add("/b", 0, "")
+			h.add("/b/below", 0, "")
+			for i := range 50 {
+				h.add("/a/"+groupName(owner{world: m.owner.world, pid: 900 + i, start: 7}, "r0", 1, "stuck"), 0, "", 0)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			m.k = &outOfTime{fakeHost: h, at: c.at, up: cancel}
+			removed, err := m.sweep(ctx)
+			if len(removed) > 0 || err == nil {
+				t.Fatalf("removed %v, %v", removed, err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is not said: %v", want, err)
+				}
+			}
+			if strings.Contains(err.Error(), c.not) {
+				t.Errorf("%q is said: %v", c.not, err)
+			}
+		})
+	}
+}
+
+// crowd is a host with more groups than are looked at.
+type crowd struct{ *fakeHost }
+
+func (crowd) list(dir string) (names []string, err error) {
+	if dir == fakeMount {
+		for i := range maxSwept + 1 {
+			names = append(names, strconv.Itoa(i))
+		}
+	}
+	return names, nil
+}
+
+// Attack: a user of the machine has so many groups that ours are never come to.
+func TestSweepSaysThatThereAreTooManyGroups(t *testing.T) {
+	h := newFakeHost(0)
+	m := open(t, h)
+	m.k = crowd{h}
+	removed, err := m.Sweep()
+	if want := "there are more than 8192 groups: not all of it was looked through"; len(removed) > 0 || err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("removed %v, %v", removed, err)
 	}
 }
 

@@ -48,14 +48,14 @@ func (g *Group) killer() (func() error, error) {
 	if g.m.v2 {
 		dir := g.spots[0].dir
 		kill := path.Join(dir, "cgroup.kill")
-		if _, err := k.list(dir); missingFile(err) {
+		if _, err := k.list(dir); gone(err) {
 			return func() error { return nil }, nil
 		}
 		if err := k.write(kill, "1"); err == nil {
 			return func() error { return k.write(kill, "1") }, nil
 		}
 		// Before 5.14. A frozen process cannot fork, and still dies.
-		if err := k.write(path.Join(dir, "cgroup.freeze"), "1"); err != nil && !missingFile(err) && !denied(err) {
+		if err := k.write(path.Join(dir, "cgroup.freeze"), "1"); err != nil && !gone(err) && !denied(err) {
 			return nil, fmt.Errorf("freeze control group %s: %w", g.name, err)
 		}
 		return g.killEach, nil
@@ -67,7 +67,7 @@ func (g *Group) killer() (func() error, error) {
 			g.refused = &refused
 			g.mu.Unlock()
 		}
-		if err := k.write(g.file("pids", "pids.max"), "0"); err != nil && !missingFile(err) && !denied(err) {
+		if err := k.write(g.file("pids", "pids.max"), "0"); err != nil && !gone(err) && !denied(err) {
 			return nil, fmt.Errorf("forbid new processes in control group %s: %w", g.name, err)
 		}
 	}
@@ -90,7 +90,7 @@ func (g *Group) killEach() error {
 		}
 		errs = append(errs, g.m.k.kill(pid, func() (bool, error) {
 			in, err := g.groupsOf(pid)
-			if missingFile(err) || noProcess(err) {
+			if gone(err) || noProcess(err) {
 				return false, nil
 			}
 			return slices.Contains(in, true), err

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -362,6 +363,44 @@ func TestLiveSweep(t *testing.T) {
 	kill(t, other)
 	if err := other.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Several runs that start at once find the same groups of a dead one, and each
+// loses some of them to the others while it looks. That is nobody's mistake.
+func TestLiveSweepBySeveralAtOnce(t *testing.T) {
+	m := live(t)
+	gone := exec.Command("/bin/true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dead := m.owner
+	dead.pid, dead.start = gone.Process.Pid, 1
+	was := &Manager{cfg: m.cfg, k: m.k, v2: m.v2, places: m.places, owner: dead, open: map[*Group]struct{}{}}
+	for range 5 {
+		var old []*Group
+		for range 10 {
+			g := group(t, was, Caps{Pids: 20})
+			_, tell := start(t, g, nil, "/bin/sh", "-c", "read x; sleep 300 & wait")
+			tell()
+			old = append(old, g)
+		}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if _, err := m.Sweep(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		for _, g := range old {
+			for _, at := range g.spots {
+				if _, err := os.Stat(at.dir); err == nil {
+					t.Errorf("%s is still there", at.dir)
+				}
+			}
+		}
 	}
 }
 

@@ -73,6 +73,13 @@ func (m *Manager) findUnseen(g *Group) error {
 			return err
 		}
 	}
+	// A group that somebody took away meanwhile has none of the files, and says
+	// nothing of the kernel.
+	for _, at := range g.spots {
+		if _, err := m.k.list(at.dir); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -137,8 +144,8 @@ func (g *Group) make() error {
 	return nil
 }
 
-// closePatience bounds how long Close and Sweep wait for processes that they
-// killed to be gone.
+// closePatience bounds how long Close and Sweep wait for the processes of one group
+// that they killed to be gone.
 const closePatience = 5 * time.Second
 
 // Close ends and removes the groups that are still there.
@@ -151,14 +158,14 @@ func (m *Manager) Close() error {
 	m.mu.Unlock()
 	var errs []error
 	for _, g := range left {
-		errs = append(errs, g.end())
+		errs = append(errs, g.end(context.Background()))
 	}
 	return errors.Join(errs...)
 }
 
 // end kills and removes a group.
-func (g *Group) end() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+func (g *Group) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closePatience)
 	defer cancel()
 	if err := g.Kill(ctx); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"path"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,6 +38,38 @@ func withService(h *fakeHost) {
 	h.add("/system.slice", 0, "memory pids")
 	h.add(service, 0, "", 50, fakePID)
 	h.parents[50], h.parents[fakePID] = 1, 50
+}
+
+// leafTaker is another run of the same job: whenever a leaf was made for us to move
+// into, it takes it away, for the first few times.
+type leafTaker struct {
+	*fakeHost
+	times int
+}
+
+func (h *leafTaker) write(file, text string) error {
+	if leaf := path.Dir(file); path.Base(leaf) == LeafName && h.times > 0 {
+		h.times--
+		if err := h.rmdir(leaf); err != nil {
+			return err
+		}
+	}
+	return h.fakeHost.write(file, text)
+}
+
+func TestALeafThatAnotherRunTakesAwayIsMadeAnew(t *testing.T) {
+	h := newFakeHost(1001)
+	withScope(h, true)
+	h.groups["/user.slice/user-1001.slice/user@1001.service/app.slice"].on = []string{"memory", "pids", "cpu"}
+	cfg := h.config()
+	cfg.kernel = &leafTaker{h, 3}
+	m, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := m.places[0].path; !strings.HasPrefix(h.where(fakePID), at+"/"+LeafName) {
+		t.Errorf("groups are made in %s, and we are in %s", at, h.where(fakePID))
+	}
 }
 
 func TestOpenOnCgroup2(t *testing.T) {
@@ -196,7 +229,10 @@ func TestOpenLeavesNothingBehindWhereItFails(t *testing.T) {
 }
 
 func TestRefusalNamesCauseAndFix(t *testing.T) {
-	const run = "untrusted-steps run steps.yml"
+	const (
+		run    = "untrusted-steps run steps.yml"
+		asRoot = `sudo "$(command -v untrusted-steps)" run steps.yml`
+	)
 	for _, c := range []struct {
 		name  string
 		uid   int
@@ -213,7 +249,7 @@ func TestRefusalNamesCauseAndFix(t *testing.T) {
 				h.sockets["/run/user/1001/systemd/private"] = struct{}{}
 			},
 			cause: "nothing of it is delegated to user 1001, which runs in " + service,
-			fix:   []string{"systemd-run --user --scope --quiet -p Delegate=yes -- " + run, "sudo " + run},
+			fix:   []string{"systemd-run --user --scope --quiet -p Delegate=yes -- " + run, asRoot},
 		}, {
 			name: "a user manager that the environment does not name", uid: 1001, xdg: "/tmp",
 			set: func(h *fakeHost) {
@@ -277,7 +313,7 @@ func TestRefusalNamesCauseAndFix(t *testing.T) {
 				h.files["/proc/self/cgroup"] = "2:pids:/\n1:memory:/jobs\n"
 			},
 			cause: "nothing of it is given to user 1001, which runs in /jobs",
-			fix:   []string{"sudo " + run, "systemd.unified_cgroup_hierarchy=1"},
+			fix:   []string{asRoot, "# or, with systemd, start the kernel with cgroup2 only: add systemd.unified_cgroup_hierarchy=1"},
 		}, {
 			name: "a kernel started without the memory controller", uid: 0,
 			set: func(h *fakeHost) {
@@ -325,4 +361,41 @@ func TestRefusalNamesCauseAndFix(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A group that vanished while a file of it was open tells nothing of the kernel:
+// not that it cannot count, nor cap swap, nor that this is the top of everything.
+func TestAVanishedGroupIsNoOldKernel(t *testing.T) {
+	for _, file := range []string{"memory.events", "pids.events", "memory.peak", "pids.peak", "memory.swap.max"} {
+		h := newFakeHost(0)
+		h.unread = map[string]error{file: syscall.ENODEV}
+		if m, err := Open(h.config()); err == nil {
+			t.Errorf("%s: taken for what an old kernel lacks: %v", file, m.Unseen())
+		}
+	}
+	h := newFakeHost(0)
+	h.unread = map[string]error{"cgroup.type": syscall.ENODEV}
+	s := search{k: h}
+	if s.realRoot(spot{dir: fakeMount, path: "/"}) {
+		t.Error("taken for the root of the whole hierarchy")
+	}
+
+	// Nor is one that is not there any more when it is looked at.
+	taken := &takenAway{newFakeHost(0)}
+	cfg := taken.config()
+	cfg.kernel = taken
+	if m, err := Open(cfg); err == nil {
+		t.Errorf("taken for an old kernel: %v", m.Unseen())
+	}
+}
+
+// takenAway is a host on which somebody removes each group of ours as it is first
+// looked at for what it counts.
+type takenAway struct{ *fakeHost }
+
+func (h *takenAway) read(file string) (string, error) {
+	if path.Base(file) == "memory.events" {
+		_ = h.rmdir(path.Dir(file))
+	}
+	return h.fakeHost.read(file)
 }

@@ -221,10 +221,15 @@ func (s *search) empty(at, own, top spot) (undo func(), err error) {
 				break
 			}
 			err = s.k.write(path.Join(leaf.dir, "cgroup.procs"), strconv.Itoa(pid))
-			if err == nil {
+			switch {
+			case err == nil:
 				moved = append(moved, pid)
-			} else if noProcess(err) {
+			case noProcess(err):
 				err = nil
+			case gone(err):
+				// Another run that found no place here took its leaf away again: it is
+				// made anew, as often as there are rounds.
+				made, err = false, nil
 			}
 		}
 		if err != nil {

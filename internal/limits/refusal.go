@@ -83,9 +83,8 @@ func words(f facts) *Refusal {
 				"# give this shell a group of its own of each, once, and run in it:",
 				"for c in memory pids; do sudo mkdir -p /sys/fs/cgroup/$c/mine && sudo chown -R $(id -u) /sys/fs/cgroup/$c/mine && echo $$ | sudo tee /sys/fs/cgroup/$c/mine/cgroup.procs; done; " + f.command,
 				"# or run as root:",
-				"sudo " + f.command,
-				"# or, with systemd, start the kernel with cgroup2 only; add to its command line and restart:",
-				"systemd.unified_cgroup_hierarchy=1",
+				f.asRoot(),
+				"# or, with systemd, start the kernel with cgroup2 only: add systemd.unified_cgroup_hierarchy=1 to its command line and restart",
 			},
 		}
 	case f.container || !f.systemd:
@@ -109,7 +108,7 @@ func (f facts) cause(format string) string {
 // of the user's own manager: no root, and it vanishes by itself.
 func userFix(f facts) []string {
 	scope := "systemd-run --user --scope --quiet -p Delegate=yes -- " + f.command
-	sudo := []string{"# or as root:", "sudo " + f.command}
+	sudo := []string{"# or as root:", f.asRoot()}
 	runtime := fmt.Sprintf("/run/user/%d", f.euid)
 	switch {
 	case f.runtimeDir != "" && f.runtimeDirSet:
@@ -151,11 +150,21 @@ func userFix(f facts) []string {
 }
 
 func systemFix(f facts) []string {
-	sudo := "sudo "
+	const scope = "systemd-run --scope --quiet -p Delegate=yes -- "
 	if f.euid == 0 {
-		sudo = ""
+		return []string{scope + f.command}
 	}
-	return []string{sudo + "systemd-run --scope --quiet -p Delegate=yes -- " + f.command}
+	return []string{"sudo " + scope + f.located()}
+}
+
+// asRoot is the command as root's. sudo looks for programs in folders of its own
+// (secure_path), and ours may well lie in the user's.
+func (f facts) asRoot() string { return "sudo " + f.located() }
+
+// located is the command with the program's whole path, as the shell finds it.
+func (f facts) located() string {
+	program, rest, _ := strings.Cut(f.command, " ")
+	return `"$(command -v ` + program + `)" ` + rest
 }
 
 // containerFix is for whoever starts the container: nobody inside can help.

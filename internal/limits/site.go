@@ -67,7 +67,16 @@ type Site struct {
 	Own []string
 	// Off are the controllers that the top of cgroup2 does not hand down yet.
 	Off []string
+	// CPUOff: nor does it hand down CPU time, which it has. Nobody is refused for that.
+	CPUOff bool
+	// Keep are the limits that the process has in its own group of cgroup2, from any
+	// group on the way there: at the top it would be rid of what an administrator
+	// gave the service that it belongs to.
+	Keep []Limit
 }
+
+// Limit is a file of a group, and what is in it.
+type Limit struct{ File, Value string }
 
 // FindSite finds it for a process. Nothing is tried: only root can.
 func FindSite(cfg Config, pid int) (Site, error) {
@@ -137,9 +146,14 @@ func (s *search) site2() (Site, error) {
 			why = err
 			continue
 		}
-		site := Site{Kind: Kind2, Parents: []string{top.dir}, Own: []string{own.dir}, Off: without(required, on)}
+		site := Site{Kind: Kind2, Parents: []string{top.dir}, Own: []string{own.dir}, Off: without(required, on),
+			CPUOff: slices.Contains(have, "cpu") && !slices.Contains(on, "cpu")}
 		if pids, err := procs(s.k, top.dir); len(site.Off) > 0 && !s.realRoot(top) && (err != nil || len(pids) > 0) {
 			why = fmt.Errorf("the control group of this container holds processes and hands down no %s", strings.Join(site.Off, " and no "))
+			continue
+		}
+		if site.Keep, err = s.limitsOf(top.dir, own.dir); err != nil {
+			why = err
 			continue
 		}
 		return site, nil
@@ -147,14 +161,101 @@ func (s *search) site2() (Site, error) {
 	return Site{}, why
 }
 
-// Members lists the processes in groups and below them, each once. A group that
-// is not there has none.
-func Members(dirs []string) ([]int, error) {
-	g := &Group{m: &Manager{k: hostKernel{}}}
-	for _, d := range dirs {
-		g.spots = append(g.spots, spot{dir: d})
+// limitFiles are those of cgroup2 that take something away.
+var limitFiles = []string{"memory.max", "memory.high", "memory.swap.max", "pids.max", "cpu.max"}
+
+// limitsOf are the tightest limits of a group and of those above it, but the top.
+func (s *search) limitsOf(top, dir string) (list []Limit, err error) {
+	for _, name := range limitFiles {
+		least, tightest := 0.0, ""
+		for at := dir; at != top && at != "/"; at = path.Dir(at) {
+			text, err := s.k.read(path.Join(at, name))
+			if missingFile(err) { // the controller is off there
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			text = strings.TrimSpace(text)
+			value, of, _ := strings.Cut(text, " ")
+			if value == "max" {
+				continue
+			}
+			n, err := strconv.ParseFloat(value, 64)
+			if period, perr := strconv.ParseFloat(of, 64); err == nil && of != "" {
+				n, err = n/period, perr
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path.Join(at, name), err)
+			}
+			if tightest == "" || n < least {
+				least, tightest = n, text
+			}
+		}
+		if tightest != "" {
+			list = append(list, Limit{name, tightest})
+		}
 	}
-	return g.pids()
+	return list, nil
+}
+
+// Members lists the processes in groups and below them, each once, but for those
+// of boxes: what caps a step is no place to be moved out of. A group that is not
+// there has none.
+func Members(dirs []string) ([]int, error) {
+	var all []int
+	err := members(dirs, func(pids []int, box string) {
+		if box == "" {
+			all = append(all, pids...)
+		}
+	})
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+// InUse is the group of a box below groups which has processes, or whose run has
+// not certainly ended; empty if there is none.
+func InUse(cfg Config, dirs []string) (box string, err error) {
+	cfg.RunID = hostRun
+	if cfg, err = cfg.complete(); err != nil {
+		return "", err
+	}
+	own, err := self(cfg)
+	if err != nil {
+		return "", err
+	}
+	m := &Manager{cfg: cfg, k: cfg.kernel, owner: own}
+	err = members(dirs, func(pids []int, name string) {
+		if o, ok := parseName(name); ok && (len(pids) > 0 || !m.dead(o)) {
+			box = name
+		}
+	})
+	return box, err
+}
+
+// members tells of each group below some what is in it, and of which box it is.
+func members(dirs []string, tell func(pids []int, box string)) error {
+	k := hostKernel{}
+	for _, top := range dirs {
+		err := walk(k, top, 0, func(dir string) error {
+			pids, err := procs(k, dir)
+			if err != nil {
+				return err
+			}
+			box := ""
+			for at := dir; at != top && box == ""; at = path.Dir(at) {
+				if _, ok := parseName(path.Base(at)); ok {
+					box = path.Base(at)
+				}
+			}
+			tell(pids, box)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Clear ends what is in groups that were made for a process which is gone, one
@@ -205,7 +306,7 @@ func Clear(cfg Config, dirs []string) error {
 func RemoveBelow(dir string) error {
 	k := hostKernel{}
 	children, err := k.list(dir)
-	if err != nil && !missingFile(err) {
+	if err != nil && !gone(err) {
 		return err
 	}
 	var errs []error

@@ -30,11 +30,29 @@ func TestFindSite(t *testing.T) {
 			h.add("/system.slice/job.service", 0, "", fakePID)
 			return h
 		}, Site{Kind: Kind2, Parents: []string{fakeMount}, Own: []string{fakeMount + "/system.slice/job.service"}}, ""},
+		{"what limits the process now limits it there: the tightest on the way", func() *fakeHost {
+			h := newFakeHost(1000)
+			h.add("/system.slice", 0, "memory pids cpu").values = map[string]string{"memory.max": "8589934592", "pids.max": "900", "cpu.max": "100000 100000"}
+			h.add("/system.slice/job.service", 0, "", fakePID).values = map[string]string{"memory.max": "4294967296", "pids.max": "1000", "cpu.max": "50000 20000"}
+			return h
+		}, Site{Kind: Kind2, Parents: []string{fakeMount}, Own: []string{fakeMount + "/system.slice/job.service"}, Keep: []Limit{
+			{"memory.max", "4294967296"}, {"pids.max", "900"}, {"cpu.max", "100000 100000"},
+		}}, ""},
+		{"a limit that cannot be read is none to be rid of", func() *fakeHost {
+			h := newFakeHost(1000)
+			h.add("/job", 0, "", fakePID).values = map[string]string{"memory.max": "much"}
+			return h
+		}, Site{}, "memory.max"},
 		{"the top of a machine whose controllers are off", func() *fakeHost {
 			h := newFakeHost(1000)
 			h.groups["/"].on, h.groups["/"].procs = []string{"cpu"}, []int{1, fakePID}
 			return h
 		}, Site{Kind: Kind2, Parents: []string{fakeMount}, Own: []string{fakeMount}, Off: []string{"memory", "pids"}}, ""},
+		{"the top of a machine where no unit asks for CPU time", func() *fakeHost {
+			h := newFakeHost(1000)
+			h.groups["/"].on, h.groups["/"].procs = []string{"memory", "pids"}, []int{1, fakePID}
+			return h
+		}, Site{Kind: Kind2, Parents: []string{fakeMount}, Own: []string{fakeMount}, CPUOff: true}, ""},
 		{"a container's top cannot have both processes and groups", func() *fakeHost {
 			h := newFakeHost(1000)
 			h.namespace = true

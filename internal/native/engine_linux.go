@@ -20,8 +20,11 @@ import (
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
 	"github.com/untrusted-steps/untrusted-steps/internal/idmap"
+	"github.com/untrusted-steps/untrusted-steps/internal/memfd"
+	"github.com/untrusted-steps/untrusted-steps/internal/native/build"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
 	"github.com/untrusted-steps/untrusted-steps/internal/seccomp"
+	"github.com/untrusted-steps/untrusted-steps/internal/stage"
 )
 
 // Engine builds boxes out of namespaces.
@@ -88,7 +91,7 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 	if err := unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("protect inherited descriptors: %w", err)
 	}
-	set := plan(s, e.View(hostname(s.ID), s.Network == box.NetworkHost))
+	set := plan(s, e.View(box.Hostname(s.ID), s.Network == box.NetworkHost))
 
 	root := idmap.Needed()
 	var trees []int
@@ -135,14 +138,14 @@ func (e *Engine) Start(ctx context.Context, s box.Spec, p box.Placement) (*box.B
 		return fail(child.explain(err))
 	}
 	return &box.Built{
-		Control: ours, InitPID: child.pid, Filter: e.filter, Keep: kept, CgroupNS: true,
+		Control: ours, InitPID: child.pid, Filter: e.filter, Keep: kept, CgroupNS: true, AppArmor: s.AppArmor,
 		Ended: child.ended, Kill: child.kill, Close: ours.Close, Note: child.words,
 	}, nil
 }
 
 // openTrees opens every source with root's eyes and maps the ids of those that
 // the box may write.
-func (e *Engine) openTrees(set setup, o *box.Overlay) (trees []int, err error) {
+func (e *Engine) openTrees(set build.Setup, o *box.Overlay) (trees []int, err error) {
 	defer func() {
 		if err != nil {
 			for _, fd := range trees {
@@ -154,7 +157,7 @@ func (e *Engine) openTrees(set setup, o *box.Overlay) (trees []int, err error) {
 	owner := func(st *unix.Stat_t) (int, error) {
 		return e.mapper.Owner(idmap.Ids{UID: int(st.Uid), GID: int(st.Gid)})
 	}
-	for _, m := range set.sources() {
+	for _, m := range set.Sources() {
 		var fd int
 		owner := owner
 		if o != nil && m.Target == box.WorkspaceTarget {
@@ -163,12 +166,12 @@ func (e *Engine) openTrees(set setup, o *box.Overlay) (trees []int, err error) {
 		}
 		if o != nil && o.Tree != nil && m.Source == o.Base && !m.ReadOnly {
 			if fd, err = o.Tree(); err == nil {
-				if err = dress(fd, m, owner); err != nil {
+				if err = m.Shown(owner).Dress(fd); err != nil {
 					unix.Close(fd)
 				}
 			}
 		} else {
-			fd, err = openTree(m, owner)
+			fd, err = stage.Open(m.Shown(owner))
 		}
 		if err != nil {
 			if m.Named != "" {
@@ -217,7 +220,7 @@ func (e *Engine) spawn(control *os.File, root, hostNetwork bool, p box.Placement
 	}
 	c.cmd = &exec.Cmd{
 		// Descriptor 4 in the child is the copy; it is closed on the exec's far side.
-		Path: "/proc/self/fd/4", Args: []string{"untrusted-steps", marker}, Env: []string{"GOTRACEBACK=none", "GODEBUG=asyncpreemptoff=1", "GOGC=off", "GOMAXPROCS=4"}, Dir: "/",
+		Path: "/proc/self/fd/4", Args: []string{"untrusted-steps", build.Marker}, Env: boxinit.Environ(), Dir: "/",
 		ExtraFiles: []*os.File{control, e.self}, Stderr: c.stderr, SysProcAttr: attr, WaitDelay: 2 * time.Second,
 	}
 	if err := c.cmd.Start(); err != nil {
@@ -259,10 +262,6 @@ func (c *child) explain(err error) error {
 // ErrNamespaces: this host lets us make no namespaces.
 var ErrNamespaces = errors.New("make namespaces")
 
-// ErrMounts: this host lets us make no mount of a file's own, to show it in a box
-// or to show it there under another id.
-var ErrMounts = errors.New("make a mount of it")
-
 // Restricted says whether a box could not be built since this host keeps
 // namespaces, or what is done in them and for them, from us. Some hosts refuse to
 // make them; others make them and refuse the first mount, which AppArmor does on
@@ -272,7 +271,7 @@ func Restricted(err error) bool {
 	var inside *boxinit.Failed
 	denied := errors.Is(err, syscall.EPERM)
 	return errors.Is(err, ErrNamespaces) ||
-		errors.Is(err, ErrMounts) && (denied || errors.Is(err, syscall.EINVAL)) ||
+		errors.Is(err, stage.ErrMounts) && (denied || errors.Is(err, syscall.EINVAL)) ||
 		errors.As(err, &inside) && (denied || errors.Is(err, syscall.EACCES))
 }
 
@@ -283,7 +282,7 @@ func startError(err error) error {
 		// No such call: clone3, which a box is born in its control group with, and
 		// which Docker's own filter answers so.
 		return fmt.Errorf("%w: %w: unprivileged user namespaces are off or restricted here "+
-			"(sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, or a container's seccomp filter)", ErrNamespaces, err)
+			"(sysctl kernel.unprivileged_userns_clone, AppArmor with kernel.apparmor_restrict_unprivileged_userns, or a container's seccomp filter)", ErrNamespaces, err)
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("%w: %w: user.max_user_namespaces is reached", ErrNamespaces, err)
 	}
@@ -337,7 +336,7 @@ func ownCopy() (*os.File, error) {
 		err = dst.Chmod(0o555)
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		err = memfd.Seal(uintptr(fd))
 	}
 	if err != nil {
 		dst.Close()

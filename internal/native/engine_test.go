@@ -13,9 +13,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if IsChild(os.Args) {
-		Child(os.Args)
-	}
 	boxtest.Become(os.Args)
 	os.Exit(m.Run())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/native/build"
 	"github.com/untrusted-steps/untrusted-steps/internal/rootfs"
 )
 
@@ -24,30 +25,30 @@ func testView() rootfs.View {
 // A setup is compared whole: the order in which a box is built is what keeps our
 // own files out of the folders that a step names.
 func TestPlan(t *testing.T) {
-	view := []mount{
+	view := []build.Mount{
 		{Source: "/usr", Target: "/usr", ReadOnly: true},
 		{Source: "/data/zone", Target: "/etc/localtime", ReadOnly: true},
 		{Source: "/opt/tools", Target: "/opt/tools", ReadOnly: true},
 		{Source: "/etc/ssl/certs", Target: "/etc/ssl/certs", ReadOnly: true},
 	}
-	links := []pair{{"/bin", "usr/bin"}, {"/lib", "usr/lib"}}
-	files := []file{{Path: "/etc/hosts", Text: "h\n"}, {Path: "/etc/passwd", Text: "p"}, {Path: rootfs.ExtraCA, Text: "ca"}}
-	work := mount{Source: "/w", Target: "/workspace", Mapped: true}
+	links := []build.Link{{Path: "/bin", Target: "usr/bin"}, {Path: "/lib", Target: "usr/lib"}}
+	files := []build.File{{Path: "/etc/hosts", Text: "h\n"}, {Path: "/etc/passwd", Text: "p"}, {Path: rootfs.ExtraCA, Text: "ca"}}
+	work := build.Mount{Source: "/w", Target: "/workspace", Mapped: true}
 	usual := []box.Tmpfs{{Target: "/step/home", Bytes: 2}, {Target: "/tmp", Bytes: 1}}
-	home := mount{Target: "/step/home", Bytes: 2, Mode: 0o755, Named: "tmpfs"}
-	tmp := mount{Target: "/tmp", Bytes: 1, Mode: 0o1777, Named: "tmpfs"}
+	home := build.Mount{Target: "/step/home", Bytes: 2, Mode: 0o755, Named: "tmpfs"}
+	tmp := build.Mount{Target: "/tmp", Bytes: 1, Mode: 0o1777, Named: "tmpfs"}
 	for _, tc := range []struct {
 		sentence string
 		spec     box.Spec
-		want     setup
+		want     build.Setup
 	}{
 		{"image host is the host's parts, then links and files of ours, then what is the step's",
 			box.Spec{ID: "a.b", Workspace: "/w", Tmpfs: usual, ShmBytes: 3, Script: &box.Script{Name: "script.sh", Text: "x"}},
-			setup{Hostname: "box-a-b", View: view, Links: links, Files: append(files[:3:3], file{Path: "/step/script.sh", Text: "x"}), ShmBytes: 3, Own: []mount{work, tmp, home}}},
+			build.Setup{Hostname: "box-a-b", View: view, Links: links, Files: append(files[:3:3], build.File{Path: "/step/script.sh", Text: "x"}), ShmBytes: 3, Own: []build.Mount{work, tmp, home}}},
 		{"mounts over our files, our links and the host's parts are the step's, and come last",
 			box.Spec{ID: "a", Workspace: "/w", ShmBytes: 3, Network: box.NetworkHost,
 				Mounts: []box.Mount{{Source: "/m/p", Target: "/etc/passwd", ReadOnly: true}, {Source: "/m/b", Target: "/bin", ReadOnly: true}, {Source: "/m/e", Target: "/etc"}}},
-			setup{Hostname: "box-a", HostNetwork: true, View: view, Links: links[1:], Files: files, ShmBytes: 3, Own: []mount{
+			build.Setup{Hostname: "box-a", HostNetwork: true, View: view, Links: links[1:], Files: files, ShmBytes: 3, Own: []build.Mount{
 				work,
 				{Source: "/m/b", Target: "/bin", ReadOnly: true, Mapped: true, Named: "mounts"},
 				{Source: "/m/e", Target: "/etc", Mapped: true, Named: "mounts"},
@@ -57,7 +58,7 @@ func TestPlan(t *testing.T) {
 			box.Spec{ID: "a", Workspace: "/w", ShmBytes: 3,
 				Mounts: []box.Mount{{Source: "/m/x", Target: "/mem/x/y"}, {Source: "/m/in", Target: "/m/in"}, {Source: "/m", Target: "/m/"}, {Source: "/m/w", Target: "/workspace/w"}},
 				Tmpfs:  []box.Tmpfs{{Target: "/m/in/t", Bytes: 5}, {Target: "/usr/foo", Bytes: 4}, {Target: "/mem", Bytes: 6}}},
-			setup{Hostname: "box-a", View: view, Links: links, Files: files, ShmBytes: 3, Own: []mount{
+			build.Setup{Hostname: "box-a", View: view, Links: links, Files: files, ShmBytes: 3, Own: []build.Mount{
 				work,
 				{Source: "/m", Target: "/m", Mapped: true, Named: "mounts"},
 				{Target: "/mem", Bytes: 6, Mode: 0o755, Named: "tmpfs"},
@@ -70,16 +71,19 @@ func TestPlan(t *testing.T) {
 		{"an image of its own is shown alone, with what its network needs, and takes the blame for a missing /tmp",
 			box.Spec{ID: "a", Workspace: "/w", Tmpfs: usual, ShmBytes: 3, Root: box.Root{Kind: box.RootDir, Dir: "/img"}, Hosts: []string{"127.0.0.2 x"}, Toolchain: []string{"/opt/more"},
 				Mounts: []box.Mount{{Source: "/m/e", Target: "/etc"}}},
-			setup{Hostname: "box-a", Overlay: true, View: []mount{{Source: "/img", Target: "/", ReadOnly: true, Mapped: true, Named: "image"}}, ShmBytes: 3,
-				Files: []file{{Path: "/etc/hosts", Text: "h\n127.0.0.2 x\n"}, {Path: rootfs.ExtraCA, Text: "ca"}}, Own: []mount{
+			build.Setup{Hostname: "box-a", Overlay: true, View: []build.Mount{{Source: "/img", Target: "/", ReadOnly: true, Mapped: true, Named: "image"}}, ShmBytes: 3,
+				Files: []build.File{{Path: "/etc/hosts", Text: "h\n127.0.0.2 x\n"}, {Path: rootfs.ExtraCA, Text: "ca"}}, Own: []build.Mount{
 					work,
 					{Source: "/m/e", Target: "/etc", Mapped: true, Named: "mounts"},
 					{Target: "/tmp", Bytes: 1, Mode: 0o1777, Named: "image"},
 					{Target: "/step/home", Bytes: 2, Mode: 0o755, Named: "image"},
 				}}},
+		{"what is protected is a folder of the workspace, and a profile is entered",
+			box.Spec{ID: "a", Workspace: "/w", ShmBytes: 3, Protect: []string{"/workspace/.deps"}, AppArmor: "p"},
+			build.Setup{Hostname: "box-a", View: view, Links: links, Files: files, ShmBytes: 3, Own: []build.Mount{{Source: "/w", Target: "/workspace", Mapped: true, Protect: []string{"/workspace/.deps"}}}, AppArmor: true}},
 		{"a toolchain is shown unless it is shown already, and /dev/shm has a size whatever was asked",
 			box.Spec{ID: "a", Workspace: "/w", Toolchain: []string{"/opt/more", "/usr/local/go"}},
-			setup{Hostname: "box-a", View: append(view[:3:3], mount{Source: "/opt/more", Target: "/opt/more", ReadOnly: true}, view[3]), Links: links, Files: files, ShmBytes: box.DefaultShmBytes, Own: []mount{work}}},
+			build.Setup{Hostname: "box-a", View: append(view[:3:3], build.Mount{Source: "/opt/more", Target: "/opt/more", ReadOnly: true}, view[3]), Links: links, Files: files, ShmBytes: box.DefaultShmBytes, Own: []build.Mount{work}}},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
 			got := plan(tc.spec, testView())
@@ -88,7 +92,7 @@ func TestPlan(t *testing.T) {
 			}
 			for i, m := range got.Own {
 				for _, later := range got.Own[i+1:] {
-					if within(m.Target, later.Target) {
+					if box.Within(m.Target, later.Target) {
 						t.Errorf("%s would hide %s", later.Target, m.Target)
 					}
 				}
@@ -97,7 +101,7 @@ func TestPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var back setup
+			var back build.Setup
 			if err := json.Unmarshal(b, &back); err != nil {
 				t.Fatal(err)
 			}
@@ -109,9 +113,9 @@ func TestPlan(t *testing.T) {
 }
 
 func TestSourcesAreThoseThatShowSomethingOfTheHost(t *testing.T) {
-	s := setup{View: []mount{{Source: "/usr", Target: "/usr"}}, Own: []mount{{Target: "/tmp", Bytes: 1}, {Source: "/w", Target: "/workspace"}}}
-	want := []mount{{Source: "/usr", Target: "/usr"}, {Source: "/w", Target: "/workspace"}}
-	if diff := cmp.Diff(want, s.sources()); diff != "" {
+	s := build.Setup{View: []build.Mount{{Source: "/usr", Target: "/usr"}}, Own: []build.Mount{{Target: "/tmp", Bytes: 1}, {Source: "/w", Target: "/workspace"}}}
+	want := []build.Mount{{Source: "/usr", Target: "/usr"}, {Source: "/w", Target: "/workspace"}}
+	if diff := cmp.Diff(want, s.Sources()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -126,9 +130,13 @@ func TestCheckNamesThePlaceThatCannotBe(t *testing.T) {
 		}
 	}
 	for what, s := range map[string]box.Spec{
-		"a mount over HOME":       {Mounts: []box.Mount{{Source: "/a", Target: box.HomeTarget}}},
-		"a tmpfs without a bound": {Tmpfs: []box.Tmpfs{{Target: "/tmp"}}},
-		"an address of IPv6":      {Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}},
+		"a mount over HOME":           {Mounts: []box.Mount{{Source: "/a", Target: box.HomeTarget}}},
+		"a tmpfs without a bound":     {Tmpfs: []box.Tmpfs{{Target: "/tmp"}}},
+		"a profile of kern":           {KernProfiles: []string{"vcpu:a"}},
+		"a protected workspace":       {Protect: []string{"/workspace"}},
+		"a protected folder upwards":  {Protect: []string{"/workspace/../etc"}},
+		"a protected folder of a box": {Protect: []string{"/etc"}},
+		"an address of IPv6":          {Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}},
 	} {
 		if e.Check(s) == nil {
 			t.Errorf("%s is taken", what)

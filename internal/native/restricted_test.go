@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxinit"
+	"github.com/untrusted-steps/untrusted-steps/internal/stage"
 )
 
 func TestRestricted(t *testing.T) {
@@ -23,9 +24,9 @@ func TestRestricted(t *testing.T) {
 		{"AppArmor refuses the first mount", inside(syscall.EACCES), true},
 		{"a container refuses to mount proc", fmt.Errorf("probe: %w", inside(syscall.EPERM)), true},
 		{"a container's filter has no clone3", startError(syscall.ENOSYS), true},
-		{"root of a container may make no mount", fmt.Errorf("open /x for the box: %w: %w", ErrMounts, syscall.EPERM), true},
-		{"ids cannot be mapped in a container's own layers", fmt.Errorf("open /x for the box: %w: map ids: %w", ErrMounts, syscall.EINVAL), true},
-		{"what is to be shown is gone", fmt.Errorf("open /x for the box: %w: %w", ErrMounts, syscall.ENOENT), false},
+		{"root of a container may make no mount", fmt.Errorf("open /x for the box: %w: %w", stage.ErrMounts, syscall.EPERM), true},
+		{"ids cannot be mapped in a container's own layers", fmt.Errorf("open /x for the box: %w: map ids: %w", stage.ErrMounts, syscall.EINVAL), true},
+		{"what is to be shown is gone", fmt.Errorf("open /x for the box: %w: %w", stage.ErrMounts, syscall.ENOENT), false},
 		{"the box's memory is full", inside(syscall.ENOSPC), false},
 		{"this program is gone", startError(syscall.ENOENT), false},
 		{"a folder of ours cannot be read", fmt.Errorf("open /x for the box: %w", syscall.EACCES), false},

@@ -12,12 +12,12 @@ import (
 
 // level is how much is told of one step. Every step that failed is told of at
 // the last level before any is told of at an earlier one.
-type level struct{ output, requests, files, other int }
+type level struct{ output, requests, files, other, results int }
 
 var levels = []level{
-	{output: 40, requests: 50, files: 100, other: 20},
-	{output: 10, requests: 10, files: 20, other: 5},
-	{output: 4, requests: 3, files: 5, other: 2},
+	{output: 40, requests: 50, files: 100, other: 20, results: 20},
+	{output: 10, requests: 10, files: 20, other: 5, results: 5},
+	{output: 4, requests: 3, files: 5, other: 2, results: 1},
 	{},
 }
 
@@ -51,7 +51,7 @@ func (p *page) details(r *steps.Result) {
 // of the table.
 func worthTelling(s *steps.StepResult) bool {
 	return s.Fault != nil || len(s.Tries) > 0 || s.Patch != nil || wrote(s) || s.WorkspaceBy == "copy" ||
-		len(s.First)+len(s.Notes)+len(s.Egress)+len(s.EgressProposal)+len(s.EgressUnused) > 0
+		len(s.First)+len(s.Notes)+len(s.Results)+len(s.Egress)+len(s.EgressProposal)+len(s.EgressUnused) > 0
 }
 
 // each adds a piece per step: all at the last level if they fit so, and the
@@ -113,6 +113,7 @@ func failedStep(s *steps.StepResult, l level) string {
 		out = out[max(0, n-l.output):]
 		b.WriteString("Last lines of output" + whereOutputIs(s) + "\n\n" + block(out) + "\n")
 	}
+	b.WriteString(results(s, l))
 	b.WriteString(effects(s, l))
 	return b.String()
 }
@@ -145,7 +146,7 @@ func passedStep(s *steps.StepResult, l level) string {
 	if s.Reason != "" {
 		head += capped(lines(s.Reason), l.other, "more")
 	}
-	return head + eventsOf(s, l) + effects(s, l) + "</details>\n\n"
+	return head + results(s, l) + eventsOf(s, l) + effects(s, l) + "</details>\n\n"
 }
 
 // reason is why a step has the status it has, in words.

@@ -9,8 +9,8 @@
 //
 // It refuses to write a report folder that the steps themselves could write to.
 //
-//	dir, err := report.PrepareFolder(out, workspace) // before the run
+//	folder, err := report.Prepare(out, workspace) // before the run
 //	...
-//	err = report.WriteFolder(dir, result)
+//	err = folder.Write(result)
 //	err = report.WriteTable(os.Stdout, result)
 package report

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -24,19 +25,33 @@ const PatchFile = "egress-allow.patch"
 // stepsDir is where the logs of steps are in a report folder.
 const stepsDir = "steps"
 
-// PrepareFolder makes a folder ready for the report of a run that is about to
-// begin, and returns its real path, which everything else is to use. What an
-// earlier run left is removed, so that nobody takes an old report for the new
-// one: our files by name, and steps/. Nothing else is touched, and no link is
+// Folder is a report folder, held open from before the run until all is written.
+// What has its name meanwhile does not matter: somebody who may change a folder
+// above it could put a link there, and have us write where they may not.
+type Folder struct {
+	Path string // for people
+	root *os.Root
+	dir  *os.File
+}
+
+// At is a path of the folder for this process alone, as long as it is not closed.
+func (f *Folder) At() string { return fmt.Sprintf("/proc/self/fd/%d", f.dir.Fd()) }
+
+// Close lets go of it.
+func (f *Folder) Close() error { return errors.Join(f.root.Close(), f.dir.Close()) }
+
+// Prepare makes a folder ready for the report of a run that is about to begin.
+// What an earlier run left is removed, so that nobody takes an old report for the
+// new one: our files by name, and steps/. Nothing else is touched, and no link is
 // followed: a link that has one of our names is removed itself.
 //
 // A folder inside the workspace is refused, however its name leads there: steps
 // could write to it, and would find their own logs among the changed files. No
 // workspace is "": nothing runs.
-func PrepareFolder(dir, workspace string) (string, error) {
+func Prepare(dir, workspace string) (_ *Folder, err error) {
 	real, err := realPath(dir)
 	if err != nil {
-		return "", fmt.Errorf("report folder %s: %w", dir, err)
+		return nil, fmt.Errorf("report folder %s: %w", dir, err)
 	}
 	if workspace != "" {
 		realWorkspace, err := filepath.EvalSymlinks(workspace)
@@ -44,41 +59,58 @@ func PrepareFolder(dir, workspace string) (string, error) {
 			realWorkspace, err = filepath.Abs(realWorkspace)
 		}
 		if err != nil {
-			return "", fmt.Errorf("report folder %s: find the workspace: %w", dir, err)
+			return nil, fmt.Errorf("report folder %s: find the workspace: %w", dir, err)
 		}
 		if within(real, realWorkspace) {
-			return "", fmt.Errorf("report folder %s is inside the workspace %s, where steps write; give --out a folder outside of it", dir, workspace)
+			return nil, fmt.Errorf("report folder %s is inside the workspace %s, where steps write; give --out a folder outside of it", dir, workspace)
 		}
 	}
-	if err := os.MkdirAll(real, 0o755); err != nil {
-		return "", fmt.Errorf("report folder: %w", err)
-	}
-	root, err := openFolder(real)
+	abs, err := filepath.Abs(dir)
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("report folder %s: %w", dir, err)
 	}
-	defer root.Close()
+	open, now, err := scratch.Follow(abs, 0o755)
+	if err == nil && now != real {
+		open.Close()
+		err = errors.New("it was replaced while it was opened")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("report folder %s: %w", dir, err)
+	}
+	f := &Folder{Path: real, dir: open}
+	defer func() {
+		if err != nil {
+			open.Close()
+			if f.root != nil {
+				f.root.Close()
+			}
+		}
+	}()
+	if f.root, err = os.OpenRoot(f.At()); err != nil {
+		return nil, fmt.Errorf("report folder: %w", err)
+	}
+	root := f.root
 	for _, f := range Formats {
 		if f.File == "" {
 			continue
 		}
 		if err := removeStale(root, f.File); err != nil {
-			return "", fmt.Errorf("report folder %s: %w", dir, err)
+			return nil, fmt.Errorf("report folder %s: %w", dir, err)
 		}
 	}
 	for _, name := range []string{RequestsFile, PatchFile} {
 		if err := removeStale(root, name); err != nil {
-			return "", fmt.Errorf("report folder %s: %w", dir, err)
+			return nil, fmt.Errorf("report folder %s: %w", dir, err)
 		}
 	}
 	if info, err := root.Lstat(stepsDir); err == nil && info.IsDir() {
 		if err := root.RemoveAll(stepsDir); err != nil {
-			return "", fmt.Errorf("report folder %s: remove the old %s: %w", dir, stepsDir, err)
+			return nil, fmt.Errorf("report folder %s: remove the old %s: %w", dir, stepsDir, err)
 		}
 	} else if err := removeStale(root, stepsDir); err != nil {
-		return "", fmt.Errorf("report folder %s: %w", dir, err)
+		return nil, fmt.Errorf("report folder %s: %w", dir, err)
 	}
-	return real, nil
+	return f, nil
 }
 
 // removeStale removes a file or a link. Anything else of that name is someone's
@@ -97,13 +129,8 @@ func removeStale(root *os.Root, name string) error {
 }
 
 // OpenRequests makes the list of requests of a run. Each Write is one line.
-func OpenRequests(dir string) (io.WriteCloser, error) {
-	root, err := openFolder(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	f, err := root.OpenFile(RequestsFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+func (o *Folder) OpenRequests() (io.WriteCloser, error) {
+	f, err := o.root.OpenFile(RequestsFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("make the list of requests: %w", err)
 	}
@@ -111,13 +138,8 @@ func OpenRequests(dir string) (io.WriteCloser, error) {
 }
 
 // WritePatch keeps what an audit proposes, and returns its path.
-func WritePatch(dir, patch string) (string, error) {
-	root, err := openFolder(dir)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	f, err := root.OpenFile(PatchFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+func (o *Folder) WritePatch(patch string) (string, error) {
+	f, err := o.root.OpenFile(PatchFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return "", fmt.Errorf("write the proposal: %w", err)
 	}
@@ -125,7 +147,7 @@ func WritePatch(dir, patch string) (string, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return "", fmt.Errorf("write the proposal: %w", err)
 	}
-	return filepath.Join(dir, PatchFile), nil
+	return filepath.Join(o.Path, PatchFile), nil
 }
 
 // lineFile is a file that several steps write lines to.
@@ -142,16 +164,11 @@ func (l *lineFile) Write(p []byte) (int, error) {
 
 func (l *lineFile) Close() error { return l.f.Close() }
 
-// WriteFolder writes every format that is kept in the report folder: all of them
+// Write writes every format that is kept in the report folder: all of them
 // or, where one cannot be written, none. Each is written under another name
-// first, so that a reader finds a whole report. dir is what PrepareFolder
-// returned.
-func WriteFolder(dir string, r *steps.Result) (err error) {
-	root, err := openFolder(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
+// first, so that a reader finds a whole report.
+func (o *Folder) Write(r *steps.Result) (err error) {
+	root := o.root
 	var made []string
 	defer func() {
 		if err == nil {
@@ -170,15 +187,15 @@ func WriteFolder(dir string, r *steps.Result) (err error) {
 		file, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 		if err == nil {
 			made, kept = append(made, temp), append(kept, f)
-			err = writeTo(file, f, r, root.FS())
+			err = writeTo(file, f, r, plainFiles{root})
 		}
 		if err != nil {
-			return fmt.Errorf("write %s: %w", filepath.Join(dir, f.File), err)
+			return fmt.Errorf("write %s: %w", filepath.Join(o.Path, f.File), err)
 		}
 	}
 	for i, f := range kept {
 		if err := root.Rename(made[i], f.File); err != nil {
-			return fmt.Errorf("write %s: %w", filepath.Join(dir, f.File), err)
+			return fmt.Errorf("write %s: %w", filepath.Join(o.Path, f.File), err)
 		}
 		made[i] = f.File
 	}
@@ -196,27 +213,6 @@ func writeTo(file *os.File, f Format, r *steps.Result, folder fs.FS) error {
 		err = w.Flush()
 	}
 	return errors.Join(err, file.Close())
-}
-
-// openFolder opens a folder that is not a link. All that follows goes through
-// the open folder, so a name in it that leads elsewhere leads nowhere.
-func openFolder(dir string) (*os.Root, error) {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return nil, fmt.Errorf("report folder: %w", err)
-	}
-	if !info.IsDir() {
-		return nil, fmt.Errorf("report folder %s is not a folder", dir)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("report folder: %w", err)
-	}
-	if now, err := root.Stat("."); err != nil || !os.SameFile(info, now) {
-		root.Close()
-		return nil, fmt.Errorf("report folder %s was replaced while it was opened", dir)
-	}
-	return root, nil
 }
 
 // realPath resolves every link in a path whose last parts may not exist yet.

@@ -14,11 +14,12 @@ import (
 // logs and diffs are shown; nil writes a page without them, which says so.
 func WriteHTML(w io.Writer, r *steps.Result, files fs.FS) error {
 	return html.Write(w, r, html.Options{
-		Verdict: verdictLine(r), Warnings: limitations(r), Top: tops(r), Look: look, Meaning: egress.Meaning, Files: files,
+		Verdict: verdictLine(r), Engines: engines(r), Warnings: limitations(r), Top: tops(r), Look: look, Meaning: egress.Meaning, Files: files,
 		Words: func(s *steps.StepResult) html.Words {
 			return html.Words{
 				Outcome: outcome(s), Note: note(s), Reason: reason(s), Time: elapsed(s),
 				Memory: memory(s), Requests: requests(s), Files: filesChanged(s), Tries: tries(s), Notes: notes(s),
+				Boundary: boundary(s),
 			}
 		},
 	})

@@ -319,12 +319,12 @@ func junitProperties(r *steps.Result) []junitProperty {
 	if ids := flakySteps(r); len(ids) > 0 {
 		add("flaky", fmt.Sprintf("%d: %s", len(ids), some(ids)))
 	}
-	for _, p := range r.Host.Proof[:min(len(r.Host.Proof), 2*maxListed)] {
+	for _, p := range r.Host.Proof[:min(len(r.Host.Proof), 3*maxListed)] {
 		word := "holds: "
 		if !p.OK {
 			word = "DOES NOT HOLD: "
 		}
-		add("proof."+p.Control, word+p.How)
+		add("proof."+p.Control, word+provedBy(r, p)+p.How)
 	}
 	return out
 }

@@ -243,7 +243,13 @@ func TestSummaryHasNothingUntrustedOutsideOfCode(t *testing.T) {
 		if anyDisk(r) {
 			want++
 		}
+		if severalEngines(r) {
+			want++
+		}
 		for line := range strings.Lines(outside(t, md)) {
+			if line == "|  |\n" || line == "|---|\n" {
+				continue // of the table in a result, which has one column
+			}
 			if strings.HasPrefix(line, "|") && strings.Count(line, "|") != want {
 				t.Errorf("%s: a row of odd form: %q", name, line)
 			}

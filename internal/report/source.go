@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -114,30 +115,37 @@ func openPlain(root *os.Root, name string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// Copier brings logs and patches into a report folder that PrepareFolder has
-// made ready.
+// plainFiles are the regular files of a folder, each opened as openPlain does: whoever
+// owns the folder may put a pipe in the place of a log, which nobody is to wait for.
+type plainFiles struct{ root *os.Root }
+
+func (p plainFiles) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	f, _, err := openPlain(p.root, name)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Copier brings logs and patches into a report folder.
 type Copier struct {
 	root  *os.Root
 	room  int64
 	jsonl *os.File
 }
 
-// NewCopier writes into dir, at most MaxCopied bytes.
-func NewCopier(dir string) (*Copier, error) {
-	root, err := openFolder(dir)
-	if err != nil {
-		return nil, err
-	}
-	return &Copier{root: root, room: MaxCopied}, nil
-}
+// NewCopier writes into a folder, at most MaxCopied bytes.
+func NewCopier(o *Folder) *Copier { return &Copier{root: o.root, room: MaxCopied} }
 
 // Close says whether all that was written is there.
 func (c *Copier) Close() error {
-	err := c.root.Close()
-	if c.jsonl != nil {
-		err = errors.Join(err, c.jsonl.Close())
+	if c.jsonl == nil {
+		return nil
 	}
-	return err
+	return c.jsonl.Close()
 }
 
 // errRoom is about all sources together.

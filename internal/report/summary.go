@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
@@ -139,16 +140,20 @@ func capped(l []string, n int, what string) string {
 func (p *page) table(r *steps.Result) {
 	head := "| Step | Result | Exit code, fault, violation | Time | Peak memory | Requests | Files changed |\n" +
 		"|---|---|---|--:|--:|---|--:|\n"
-	disks := anyDisk(r)
+	disks, boxes := anyDisk(r), severalEngines(r)
 	if disks {
 		head = "| Step | Result | Exit code, fault, violation | Time | Peak memory | Requests | Files changed | Disk |\n" +
 			"|---|---|---|--:|--:|---|--:|--:|\n"
+	}
+	if boxes { // which boundary a step had is then no line about the run
+		first, second, _ := strings.Cut(head, "\n")
+		head = first + " Engine, kernel |\n" + strings.TrimSuffix(second, "\n") + "---|\n"
 	}
 	room := p.room()/2 - len(head)
 	rows := make([]string, len(r.Steps))
 	size := 0
 	for i := range r.Steps {
-		rows[i] = row(&r.Steps[i], disks)
+		rows[i] = row(&r.Steps[i], disks, boxes)
 		size += len(rows[i])
 	}
 	dropped := 0
@@ -167,7 +172,7 @@ func (p *page) table(r *steps.Result) {
 	}
 }
 
-func row(s *steps.StepResult, disks bool) string {
+func row(s *steps.StepResult, disks, boxes bool) string {
 	name := inline(s.ID)
 	if s.Name != "" && s.Name != s.ID {
 		name += " " + inline(s.Name)
@@ -176,6 +181,9 @@ func row(s *steps.StepResult, disks bool) string {
 		elapsed(s), memory(s), requests(s), filesChanged(s))
 	if disks {
 		out += " " + disk(s) + " |"
+	}
+	if boxes {
+		out += " " + inline(boundary(s)) + " |"
 	}
 	return out + "\n"
 }
@@ -204,6 +212,14 @@ func status(s *steps.StepResult) string {
 	return sign + s.Status
 }
 
+// provedBy names the engine that showed a control, where the run had several.
+func provedBy(r *steps.Result, c steps.Proof) string {
+	if c.Engine != "" && slices.ContainsFunc(r.Host.Proof, func(o steps.Proof) bool { return o.Engine != c.Engine }) {
+		return clip(c.Engine, maxWord) + ": "
+	}
+	return ""
+}
+
 // proof lists what was seen to hold on the host before the first step.
 func (p *page) proof(r *steps.Result) {
 	_, l := notesOf(r)
@@ -215,7 +231,7 @@ func (p *page) proof(r *steps.Result) {
 		if !c.OK {
 			word = "DOES NOT HOLD"
 		}
-		l = append(l, fmt.Sprintf("%-18s %s, %.1f ms: %s", c.Control, word, c.Ms, c.How))
+		l = append(l, fmt.Sprintf("%-18s %s, %.1f ms: %s", c.Control, word, c.Ms, provedBy(r, c)+c.How))
 	}
 	text := "<details><summary>Shown to hold on this host before the first step</summary>\n\n" + capped(l, 50, "more") + "</details>\n\n"
 	if !p.add(text) {

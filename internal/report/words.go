@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -199,7 +200,7 @@ func limitations(r *steps.Result) []string {
 	var out []string
 	for _, p := range r.Host.Proof {
 		if !p.OK {
-			out = append(out, "this host did not show that "+p.Control+" holds: "+p.How)
+			out = append(out, "this host did not show that "+p.Control+" holds: "+provedBy(r, p)+p.How)
 		}
 	}
 	for _, k := range order {
@@ -252,14 +253,43 @@ func engines(r *steps.Result) string {
 	var out []string
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		if e := strings.TrimSpace(s.Engine + " " + s.EngineVersion); e != "" && !slices.Contains(out, e) {
+		e := strings.TrimSpace(s.Engine + " " + s.EngineVersion)
+		if s.Kernel == box.OwnKernel.String() {
+			e += " (each of its boxes has a kernel of its own)"
+		}
+		if e != "" && !slices.Contains(out, e) {
 			out = append(out, e)
 		}
 	}
 	if len(out) == 0 {
 		return "engine: none"
 	}
-	return "engine: " + strings.Join(out, ", ")
+	return "engine: " + strings.Join(out, "; ")
+}
+
+// severalEngines says whether the steps of a run had boxes of more than one engine.
+func severalEngines(r *steps.Result) bool {
+	one := ""
+	for i := range r.Steps {
+		switch e := r.Steps[i].Engine; {
+		case one == "":
+			one = e
+		case e != "" && e != one:
+			return true
+		}
+	}
+	return false
+}
+
+// boundary is the engine of a step and whose kernel its box had.
+func boundary(s *steps.StepResult) string {
+	switch {
+	case s.Engine == "":
+		return "-"
+	case s.Kernel == box.OwnKernel.String():
+		return clip(s.Engine, maxWord) + ", its own"
+	}
+	return clip(s.Engine, maxWord) + ", the host's"
 }
 
 // memory is the peak against the cap.

@@ -18,7 +18,8 @@ const (
 	// Root alone. The zero value is the strict one.
 	Root Who = iota
 	// RootOrUs: this process's user as well, and folders like /tmp, where each has
-	// what is its own.
+	// what is its own. In a user namespace that does not have everybody, who is not
+	// in it counts as root: nobody there can tell the machine's own root from them.
 	RootOrUs
 )
 
@@ -68,7 +69,7 @@ func way(path string, who Who, links int) error {
 
 func (w Who) owns(st *unix.Stat_t, at string) error {
 	switch {
-	case st.Uid == 0, w == RootOrUs && int(st.Uid) == os.Geteuid():
+	case st.Uid == 0, w == RootOrUs && (int(st.Uid) == os.Geteuid() || int(st.Uid) == unmapped()):
 		return nil
 	case w == RootOrUs:
 		return fmt.Errorf("%s belongs to user %d", at, st.Uid)

@@ -32,9 +32,12 @@ const (
 	Wheel  Kind = "wheel"  // what kern comes in
 	Doctor Kind = "doctor" // what doctor tries things in
 	Image  Kind = "image"  // what an image is unpacked in, in the folder for images
+	Setup  Kind = "setup"  // what goes into, or out of, the folder of kept setups
+	// Sandbox is what a program that uses package sandbox works with.
+	Sandbox Kind = "sandbox"
 )
 
-var kinds = []Kind{Kern, Probe, Client, Wheel, Doctor, Image}
+var kinds = []Kind{Kern, Probe, Client, Wheel, Doctor, Image, Setup, Sandbox}
 
 // prefix begins all names. It is short: sockets are made in such folders, and the
 // address of one holds 107 bytes.
@@ -67,27 +70,61 @@ func Make(temp string, kind Kind) (*Folder, error) {
 	if f.lock, err = lock(dir); err != nil {
 		return nil, errors.Join(err, f.Remove())
 	}
+	// In a folder of somebody else's, that may be another one by now.
+	if err := OursAlone(f.lock, unix.S_IFDIR); err != nil {
+		f.lock.Close()
+		return nil, fmt.Errorf("what was made in %s is not what is there: %w", filepath.Dir(dir), err)
+	}
 	return f, nil
 }
 
+// At is a path of the folder for this process alone, as long as it is not removed.
+// Whoever may change the folder that it lies in can put another in the place of
+// Path, but not of this.
+func (f *Folder) At() string { return fmt.Sprintf("/proc/self/fd/%d", f.lock.Fd()) }
+
+// File is the folder, to be handed to a program that is started.
+func (f *Folder) File() *os.File { return f.lock }
+
 // Remove takes the folder away, with all that is in it. A folder in it may have
 // no permissions at all, as an overlay's work folder has, which stops anybody but
-// root.
+// root. What is in it is never looked for by the folder's name, which may lead
+// somewhere else by now.
 func (f *Folder) Remove() error {
-	if f.lock != nil {
-		defer f.lock.Close()
+	if f.lock == nil {
+		return os.Remove(f.Path)
 	}
-	err := os.RemoveAll(f.Path)
-	if err == nil {
+	defer f.lock.Close()
+	if err := f.empty(); err != nil {
+		return err
+	}
+	return os.Remove(f.Path)
+}
+
+func (f *Folder) empty() error {
+	root, err := os.OpenRoot(f.At())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err = removeIn(root); err == nil {
 		return nil
 	}
-	_ = filepath.WalkDir(f.Path, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() && err != nil {
-			return os.Chmod(path, 0o700)
+	_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() { // before it is read
+			_ = root.Chmod(path, 0o700)
 		}
 		return nil
 	})
-	return os.RemoveAll(f.Path)
+	return removeIn(root)
+}
+
+func removeIn(root *os.Root) error {
+	list, err := fs.ReadDir(root.FS(), ".")
+	for _, e := range list {
+		err = errors.Join(err, root.RemoveAll(e.Name()))
+	}
+	return err
 }
 
 // Sweep removes the folders in temp whose process is gone. What cannot be removed
@@ -106,11 +143,16 @@ func Sweep(temp string, now time.Time) {
 			return
 		}
 		dir := filepath.Join(temp, e.Name())
-		if !named(e.Name()) || !e.IsDir() || !ours(dir, now) {
+		if !Named(e.Name()) || !e.IsDir() || !ours(dir, now) {
 			continue
 		}
 		l, err := lock(dir)
 		if err != nil {
+			continue
+		}
+		// In a folder of somebody else's, that may be another one by now.
+		if OursAlone(l, unix.S_IFDIR) != nil {
+			l.Close()
 			continue
 		}
 		_ = (&Folder{dir, l}).Remove()
@@ -118,8 +160,8 @@ func Sweep(temp string, now time.Time) {
 	}
 }
 
-// named says whether a name is one that Make gives: of a kind, and a number.
-func named(name string) bool {
+// Named says whether a name is one that Make gives: of a kind, and a number.
+func Named(name string) bool {
 	rest, ok := strings.CutPrefix(name, prefix)
 	kind, number, found := strings.Cut(rest, "-")
 	return ok && found && slices.Contains(kinds, Kind(kind)) && number != "" && strings.Trim(number, "0123456789") == ""

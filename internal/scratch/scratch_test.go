@@ -1,8 +1,11 @@
 package scratch
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,13 +63,61 @@ func TestSweepTakesWhatAKilledRunLeftAndNothingElse(t *testing.T) {
 	if _, err := os.Stat(victim); err != nil {
 		t.Error(err)
 	}
-	for _, f := range []*Folder{alive, young} {
-		if err := f.Remove(); err != nil {
-			t.Error(err)
+	if err := alive.Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(alive.Path); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", alive.Path, err)
+	}
+}
+
+// Its owner may move what lies in a folder. What is then in the place of ours is
+// neither written to nor removed, and ours is emptied all the same.
+func TestWhatIsPutInThePlaceOfAFolderIsLeftAlone(t *testing.T) {
+	temp, moved := t.TempDir(), filepath.Join(t.TempDir(), "moved")
+	f := must(Make(temp, Doctor))
+	must(0, os.MkdirAll(filepath.Join(f.At(), "a", "b"), 0o755))
+	must(0, os.Chmod(filepath.Join(f.At(), "a"), 0))
+	must(0, os.Rename(f.Path, moved))
+	theirs := filepath.Join(f.Path, "theirs")
+	must(0, os.MkdirAll(theirs, 0o755))
+	must(0, os.WriteFile(filepath.Join(f.At(), "c"), nil, 0o600))
+	if err := f.Remove(); err == nil {
+		t.Error("what was put in its place was removed")
+	}
+	if _, err := os.Stat(theirs); err != nil {
+		t.Error(err)
+	}
+	if left := must(os.ReadDir(moved)); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}
+
+// They stop everybody but root, who is somebody else here.
+func TestFoldersWithoutPermissionsAreEmptied(t *testing.T) {
+	f := must(Make(t.TempDir(), Doctor))
+	defer f.Remove()
+	done := make(chan error)
+	go func() {
+		if os.Geteuid() == 0 {
+			must(0, os.Chown(f.Path, 54321, 54321))
+			runtime.LockOSThread() // it is another's from here on, and ends with this
+			if _, _, en := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 54321, ^uintptr(0)); en != 0 {
+				done <- en
+				return
+			}
 		}
-		if _, err := os.Stat(f.Path); !os.IsNotExist(err) {
-			t.Errorf("%s is still there: %v", f.Path, err)
+		err := os.MkdirAll(filepath.Join(f.At(), "work", "incompat", "volatile"), 0o700)
+		for _, dir := range []string{"work/incompat/volatile", "work/incompat"} {
+			err = errors.Join(err, os.Chmod(filepath.Join(f.At(), dir), 0))
 		}
+		done <- errors.Join(err, f.empty())
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if left := must(os.ReadDir(f.Path)); len(left) > 0 {
+		t.Errorf("%v is left", left)
 	}
 }
 
@@ -75,7 +126,7 @@ func TestAFolderIsItsOwnersAlone(t *testing.T) {
 	if st := must(os.Stat(f.Path)); st.Mode().Perm() != 0o700 {
 		t.Errorf("mode %v", st.Mode())
 	}
-	if !named(filepath.Base(f.Path)) {
+	if !Named(filepath.Base(f.Path)) {
 		t.Errorf("a sweep would not know %s", f.Path)
 	}
 	if _, err := Make(t.TempDir(), "else"); err == nil {

@@ -1,12 +1,6 @@
 package seccomp
 
-import (
-	"fmt"
-	"maps"
-	"slices"
-
-	"golang.org/x/net/bpf"
-)
+import "fmt"
 
 // guardedCalls are those of the guards that keep a step's hands off the box's
 // first process.
@@ -29,25 +23,7 @@ func CompileGuard(arch string) (Program, error) {
 	if err != nil {
 		return Program{}, err
 	}
-	ins := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: a.audit, SkipTrue: 1},
-		bpf.RetConstant{Val: uint32(allow)},
-		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
-	}
-	for _, n := range slices.Sorted(maps.Keys(rules)) {
-		l, err := leaf(rules[n])
-		if err != nil {
-			return Program{}, err
-		}
-		if len(l) > 255 { // more than a conditional jump can hold
-			return Program{}, fmt.Errorf("seccomp: bug: the guard of system call %d is too long", n)
-		}
-		// A leaf always answers, so the number is still loaded after the jump.
-		ins = append(ins, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: n, SkipTrue: uint8(len(l))})
-		ins = append(ins, l...)
-	}
-	return programOf(append(ins, bpf.RetConstant{Val: uint32(allow)}))
+	return onlyThese(a, rules)
 }
 
 // guardRules gives the rule of each guarded call by its number.

@@ -184,6 +184,9 @@ type File struct {
 // Files are those that a step's result names.
 func Files(s *steps.StepResult) []File {
 	out := files(path.Join("steps", s.ID), &s.Stdout, &s.Stderr, s.Patch)
+	if b := s.Setup; b != nil {
+		out = append(out, files(steps.SetupFolder(s.ID), &b.Stdout, &b.Stderr, nil)...)
+	}
 	for i := range s.Tries {
 		t := &s.Tries[i]
 		out = append(out, files(steps.TryFolder(s.ID, i+1), &t.Stdout, &t.Stderr, t.Patch)...)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
@@ -156,7 +157,7 @@ func TestMergeKeepsWhatIsKnownOfTries(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := Merge([]Part{{"x", a}, {"y", b}}, nil, nil, tool)
-	if diff := cmp.Diff(want, got.Steps[2]); diff != "" {
+	if diff := cmp.Diff(want, got.Steps[2], cmpopts.IgnoreUnexported(steps.StepResult{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	var paths []string
@@ -337,5 +338,19 @@ func TestCheckRefusesWhatNoRunWrites(t *testing.T) {
 				t.Errorf("the refusal is %q", err)
 			}
 		})
+	}
+}
+
+func TestTheFilesOfASetupAreBroughtAlong(t *testing.T) {
+	s := steps.StepResult{ID: "a", Setup: &steps.SetupResult{
+		Stdout: steps.Output{Path: "steps/a/setup/stdout.log"}, Stderr: steps.Output{Path: "../../etc/passwd"},
+	}}
+	var got []string
+	for _, f := range Files(&s) {
+		got = append(got, *f.Path+" = "+f.want)
+	}
+	want := []string{" = steps/a/stdout.log", " = steps/a/stderr.log", "steps/a/setup/stdout.log = steps/a/setup/stdout.log", "../../etc/passwd = steps/a/setup/stderr.log"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

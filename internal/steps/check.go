@@ -43,6 +43,10 @@ type Options struct {
 	HostPreset func(name string) (egress.Preset, error)
 	// Policy is a ceiling over what the file may ask for; nil is none.
 	Policy *Policy
+	// Engine is the one that the run was told to take by name, and EngineBy how it
+	// was told; "" or auto is none. A step that names another is refused: taking
+	// either would go against what somebody asked for.
+	Engine, EngineBy string
 	// BareList lets the file be the list of steps alone, for text written in
 	// place of a file.
 	BareList bool
@@ -62,6 +66,7 @@ func Load(name string, src []byte, opt Options) (*Plan, error) {
 	if len(c.errs) == 0 && opt.Policy != nil {
 		c.ceiling(opt.Policy, list)
 	}
+	c.pinnedEngine(list)
 	if !opt.BareList {
 		c.expressions(src)
 	}
@@ -221,6 +226,7 @@ func (c *checker) document(root value) []*step {
 	}
 	c.ids(list)
 	c.needs(list)
+	c.kernels(list)
 	c.only(steps.key.pos, list)
 	return list
 }
@@ -238,6 +244,7 @@ func builtin() *step {
 		Language: "sh", Image: "host", Workdir: box.WorkspaceTarget,
 		MemoryMb: defaultMemoryMb, Pids: defaultPids, TimeoutS: defaultTimeoutS, RequireLimits: true,
 		CapDrop: []string{"ALL"}, MaxOutputBytes: defaultOutput, TrackFiles: true,
+		DepsReadonly: true, EnforceLimits: true,
 		DiskMb: defaultDiskMb, AllowChanges: []string{"**"}, OnFailure: OnFailureDiscard,
 		Expect:  expectation{ExitCode: &zero},
 		written: map[string]value{}, own: map[string]value{}, bad: map[string]bool{},
@@ -271,7 +278,7 @@ func (c *checker) keys(s *step, m value, inDefaults bool) {
 				c.add(p.key.pos, fmt.Sprintf("unknown key %s in %s", quoted(name), where), "", "", f.instead)
 				meant = f.standsFor
 			} else {
-				meant = c.unknown(p.key, " in "+where, builtKeys(inDefaults))
+				meant = c.unknown(p.key, " in "+where, writableKeys(inDefaults))
 			}
 			if meant != "" {
 				s.bad[meant] = true
@@ -279,11 +286,6 @@ func (c *checker) keys(s *step, m value, inDefaults bool) {
 			continue
 		case inDefaults && k.perStep:
 			c.add(p.key.pos, name+" cannot stand in defaults", "", "any key of a step but "+strings.Join(perStepKeys(), ", "))
-			continue
-		case !k.built:
-			s.own[name] = p.val
-			c.add(p.key.pos, fmt.Sprintf("key %s is not built yet", name), "", "",
-				"this version would have to ignore it, so it refuses it; take the key out")
 			continue
 		}
 		before := len(c.errs)
@@ -355,33 +357,69 @@ func workflow(root value) (at pos, ok bool) {
 
 // together checks what only several keys show.
 func (c *checker) together(s *step) {
-	run, hasRun := s.own["run"]
-	command, hasCommand := s.own["command"]
-	_, hasCode := s.own["code"]
-	switch {
-	case hasCode:
-		// Refused already; that it has neither run nor command is the same fact.
-	case hasRun && hasCommand:
-		at := run.pos
-		if command.line > at.line || command.line == at.line && command.col > at.col {
-			at = command.pos
-		}
-		c.add(at, "the step has both run and command", "", "exactly one of run, command")
-	case s.bad["run"] || s.bad["command"]:
-		// Said already, of the key that was to say what runs.
-	case !hasRun && !hasCommand:
-		c.add(s.at, "the step says nothing to run", "", "exactly one of run, command")
-	}
-	if v, ok := s.own["language"]; ok && hasCommand && !hasRun {
-		c.wrong(v, "language is for run, and this step has command", "no language, or run instead of command")
-	}
+	c.what(s)
 	c.egressTogether(s)
 	c.caps(s)
 	c.tmpfs(s)
 	c.hostPlaces(s)
+	c.cacheTogether(s)
+	if v, ok := s.written["workdir"]; ok && s.Workdir == workdirOfImage && s.origin.None() && !s.bad["image"] {
+		c.wrong(v, "workdir is that of the image, and the image "+quoted(s.Image)+" names none", "an absolute path in the box without ..; image beside an image of a registry or an archive")
+	}
 	if v, ok := s.written["expect"]; ok && s.Expect.Fault != "" && slices.Contains(s.Tolerate, s.Expect.Fault) {
 		c.wrong(v, fmt.Sprintf("the step tolerates %s, so it can never end with that fault", s.Expect.Fault), "a fault that tolerate does not list")
 	}
+}
+
+// whatKeys say what a step runs.
+var whatKeys = []string{"run", "command", "code"}
+
+// what refuses a step that says nothing to run, or several things.
+func (c *checker) what(s *step) {
+	one := "exactly one of " + strings.Join(whatKeys, ", ")
+	var has []string
+	bad := false
+	var last pos
+	for _, name := range whatKeys {
+		bad = bad || s.bad[name]
+		v, ok := s.own[name]
+		if !ok {
+			continue
+		}
+		has = append(has, name)
+		if v.line > last.line || v.line == last.line && v.col > last.col {
+			last = v.pos
+		}
+	}
+	switch {
+	case len(has) == 2:
+		c.add(last, "the step has both "+has[0]+" and "+has[1], "", one)
+		return
+	case len(has) > 2:
+		c.add(last, "the step has all of "+strings.Join(has, ", "), "", one)
+		return
+	case bad:
+		return // said already, of the key that was to say what runs
+	case len(has) == 0:
+		c.add(s.at, "the step says nothing to run", "", one)
+		return
+	}
+	v, ok := s.own["language"]
+	switch {
+	case has[0] == "code" && ok && !s.bad["language"] && s.Language != "python":
+		c.wrong(v, "code is Python", "python", "write run instead of code for a script in another language")
+	case has[0] == "code":
+		s.Language = "python" // whatever defaults say of scripts
+	case ok && has[0] == "command":
+		c.wrong(v, "language is for run, and this step has command", "no language, or run instead of command")
+	}
+	if has[0] == "code" {
+		return
+	}
+	if v, ok := s.own["kernel"]; ok {
+		c.wrong(v, "kernel is for cells, and this step has "+has[0], "no kernel, or code instead of "+has[0])
+	}
+	s.Kernel = "" // whatever defaults say of cells
 }
 
 // caps refuses "no cap" where a cap is required.

@@ -29,7 +29,7 @@ func TestACopyOfTheWorkspaceCanBeOpenedWithoutFollowingLinks(t *testing.T) {
 	}
 	defer tree.Close()
 	tree.UseCopies("a test wants one")
-	v, err := tree.view(t.Context(), PlanStep{ID: "s", DiskMb: 4, MemoryMb: 512})
+	v, err := tree.view(t.Context(), PlanStep{ID: "s", DiskMb: 4, MemoryMb: 512}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,8 @@
 // with it, fill.go makes a plan in which every default has its value, run.go
 // runs the plan, result.go is what happened.
 //
-// It refuses whatever it does not know: an unknown key, a key of the format
-// that is not built yet, a number written in a way that readers disagree about,
-// a mount of something no box may see. It never runs part of a file. It knows
+// It refuses whatever it does not know: an unknown key, a number written in a way
+// that readers disagree about, a mount of something no box may see. It never runs part of a file. It knows
 // no engine.
 //
 //	plan, err := steps.Load("steps.yml", src, steps.Options{Workspace: dir, Home: home, ParseRule: parse})

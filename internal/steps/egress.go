@@ -21,8 +21,11 @@ type rules []egress.Entry
 
 const allowedRule = "name, name:port, *.name, **.name, tcp://name:port, preset:NAME, or {to: RULE, private: true, force: true}"
 
-func readEgressAllow(c *checker, k key, v value, s *step) {
-	s.EgressAllow = nil
+func readEgressAllow(c *checker, k key, v value, s *step) { s.EgressAllow = c.allowRules(k, v) }
+
+// allowRules reads a list of rules that allow.
+func (c *checker) allowRules(k key, v value) rules {
+	out := rules{}
 	seen := map[string]egress.Entry{}
 	c.list(k, v, func(item value) (string, bool) {
 		e, ok := c.entry(item)
@@ -44,13 +47,11 @@ func readEgressAllow(c *checker, k key, v value, s *step) {
 		}
 		if _, twice := seen[e.To]; !twice {
 			seen[e.To] = e
-			s.EgressAllow = append(s.EgressAllow, e)
+			out = append(out, e)
 		}
 		return e.To, true
 	})
-	if s.EgressAllow == nil {
-		s.EgressAllow = rules{}
-	}
+	return out
 }
 
 // ruleWords is what is wrong with a rule, which stands beside it anyway.
@@ -137,8 +138,12 @@ func (c *checker) egressTogether(s *step) {
 		c.wrong(v, "egressMode: audit and network: true exclude each other", "one of them",
 			"on the host's own network nothing passes the proxy, so there is nothing to write down")
 	}
-	if v, ok := s.written["egressAllow"]; ok && !s.bad["egressAllow"] {
-		all, err := expand(s.EgressAllow, c.parseEntry)
+	for name, list := range map[string]rules{"egressAllow": s.EgressAllow, "setupEgress": s.SetupEgress} {
+		v, ok := s.written[name]
+		if !ok || s.bad[name] {
+			continue
+		}
+		all, err := expand(list, c.parseEntry)
 		if err == nil {
 			_, err = egress.Forwards(all)
 		}

@@ -13,7 +13,7 @@ import (
 
 const (
 	// MaxFile bounds a steps file. The parser's own work grows with it.
-	MaxFile = 1 << 20
+	MaxFile = 4 << 20
 	// maxDepth bounds nesting; the deepest key that exists needs six levels.
 	maxDepth = 16
 )
@@ -89,6 +89,17 @@ func parse(name string, src []byte) (root value, errs Errors) {
 	return parseAs(form{"a steps file", "version, defaults, steps", []string{"write what steps share under defaults"}}, name, src)
 }
 
+// StepsAt is where a file says what its steps are, if it does and can be read.
+func StepsAt(name string, src []byte) (line, column int, ok bool) {
+	root, _ := parse(name, src)
+	for _, p := range root.pairs {
+		if p.key.text == "steps" {
+			return p.key.line, p.key.col, true
+		}
+	}
+	return 0, 0, false
+}
+
 // form is what a file is meant to be, for what errors say of it.
 type form struct {
 	kind, holds string
@@ -100,7 +111,7 @@ func parseAs(is form, name string, src []byte) (root value, errs Errors) {
 		errs = append(errs, &FileError{File: name, Line: p.line, Column: p.col, What: what, Text: text, Allowed: allowed, Hints: hints})
 	}
 	if len(src) > MaxFile {
-		at(pos{1, 1}, fmt.Sprintf("the file is larger than %d bytes", MaxFile), fmt.Sprintf("%d bytes", len(src)), "1 MiB at most",
+		at(pos{1, 1}, fmt.Sprintf("the file is larger than %d bytes", MaxFile), fmt.Sprintf("%d bytes", len(src)), "4 MiB at most",
 			"keep long scripts in files of the workspace and run those")
 		return value{}, errs
 	}

@@ -17,7 +17,7 @@ func fill(name string, list []*step, opt Options) (*Plan, error) {
 		// where they would have run.
 		all := make([]PlanStep, len(list))
 		for i, s := range list {
-			all[i] = PlanStep{ID: s.ID, Needs: s.Needs}
+			all[i] = PlanStep{ID: s.ID, Needs: s.Needs, Kernel: s.Kernel}
 		}
 		for i, n := range splitPlan(all, opt.Part.Of, opt.Part.Durations) {
 			parts[all[i].ID] = n
@@ -42,7 +42,7 @@ func fill(name string, list []*step, opt Options) (*Plan, error) {
 
 func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 	p := PlanStep{
-		ID: s.ID, Name: s.Name, Script: string(s.Run), Image: s.Image,
+		ID: s.ID, Name: s.Name, Script: string(s.Run), Code: string(s.Code), Kernel: s.Kernel, Engine: s.Engine, Image: s.Image,
 		Env: own(s.Env), PassEnv: own(s.PassEnv), Workdir: s.Workdir,
 		MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits, DiskMb: s.DiskMb,
 		Network: s.Network, EgressAllow: own([]egress.Entry(s.EgressAllow)), EgressPresets: s.presets, EgressDeny: own(s.EgressDeny), EgressMode: s.EgressMode,
@@ -77,7 +77,30 @@ func (s *step) plan(hostEnv func(string) (string, bool)) PlanStep {
 		}
 	}
 	p.Tmpfs, p.ShmBytes = s.memoryFiles()
+	p.AppArmor = s.AppArmor
+	if len(s.Profiles) > 0 {
+		p.KernProfiles = own(s.Profiles)
+	}
+	if s.Setup != "" {
+		p.Setup, p.DepsReadonly, p.SetupTimeoutS, p.SetupWatched = s.Setup, s.DepsReadonly, s.setupTimeout(), !s.setupListed
+		p.SetupKept = s.setupKept
+		if s.setupKept {
+			p.SetupCache = own(s.SetupCache)
+		}
+		if s.setupListed {
+			p.SetupEgress = own([]egress.Entry(s.SetupEgress))
+		}
+	}
 	return p
+}
+
+// setupTimeout is how long a step's setup may take. Installing takes longer than
+// what is installed does.
+func (s *step) setupTimeout() float64 {
+	if s.SetupTimeoutS > 0 {
+		return s.SetupTimeoutS
+	}
+	return max(s.TimeoutS, minSetupS)
 }
 
 // own copies a list that steps share, and makes an absent one empty: a plan

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace/commit"
 )
 
@@ -28,6 +29,11 @@ type Guard struct {
 	eval   func(string) (string, error)
 	stat   func(string) (os.FileInfo, error)
 	inodes []inode
+	// temp are the folders for temporary files, where boxes are made; links to them
+	// are followed. workspace may lie in one, in a folder of ours.
+	temp      []string
+	tempNodes []inode
+	workspace string
 }
 
 type place struct{ path, why string }
@@ -45,6 +51,8 @@ const (
 	whyStore  = "is where what steps write is kept until it is committed"
 	whyCache  = "is where this program keeps what it has fetched"
 	whyCreds  = "holds credentials"
+	whyTemp   = "is the folder for temporary files, where boxes are made of what lies there; mount a folder of your own below it"
+	whyOurs   = "is of this program, which makes boxes of what lies there; mount a folder of your own beside it"
 )
 
 // credentials are names of files and folders that hold secrets, wherever they
@@ -106,6 +114,15 @@ func NewGuard(opt Options) *Guard {
 			g.above = append(g.above, p)
 		}
 	}
+	for _, dir := range tempDirs() {
+		g.temp = append(g.temp, g.both(dir)...)
+		if info, err := g.stat(dir); err == nil {
+			g.tempNodes = append(g.tempNodes, inode{info, whyTemp})
+		}
+	}
+	if filepath.IsAbs(opt.Workspace) {
+		g.workspace = filepath.Clean(opt.Workspace)
+	}
 	// A bind mount elsewhere of a refused folder is that folder still.
 	for _, p := range append(slices.Clone(g.exact), place{"/run/docker.sock", whySocket}) {
 		if info, err := g.stat(p.path); err == nil {
@@ -157,6 +174,17 @@ func stateDirs(opt Options) []string {
 	return out
 }
 
+// tempDirs are where boxes can be made by this process and by others of the same
+// user: its own folder for temporary files, and those that engines fall back to. A
+// runtime folder is refused as a whole.
+func tempDirs() []string {
+	out := []string{"/tmp", "/dev/shm"}
+	if dir, err := filepath.Abs(os.TempDir()); err == nil && dir != "/" && !slices.Contains(out, dir) {
+		out = append(out, dir)
+	}
+	return out
+}
+
 // both gives a path, and its real path if that is another one.
 func (g *Guard) both(path string) []string {
 	real, _, err := g.real(path)
@@ -201,6 +229,74 @@ func (g *Guard) Source(path string) (real, why string) {
 		}
 	}
 	return real, ""
+}
+
+// Mount judges a host path that a step wants in its box, of which more is refused
+// than Source does: the folders that boxes are made in. Whoever can write there puts
+// another script in the place of the next step's before it runs, and whoever can read
+// there finds its sockets, its files and its environment. So read-only is no better.
+func (g *Guard) Mount(path string) (real, why string) {
+	real, why = g.Source(path)
+	if why != "" {
+		return "", why
+	}
+	path = filepath.Clean(path)
+	for _, p := range []string{path, real} {
+		why := g.refusedTemp(p)
+		if why == "" {
+			continue
+		}
+		if p != path {
+			why = "leads to " + inert(p) + ", which " + why
+		}
+		return "", why
+	}
+	if info, err := g.stat(real); err == nil {
+		for _, i := range g.tempNodes {
+			if os.SameFile(info, i.info) {
+				return "", i.why
+			}
+		}
+	}
+	return real, ""
+}
+
+// refusedTemp judges a cleaned absolute path by the folders that boxes are made in.
+func (g *Guard) refusedTemp(path string) string {
+	for _, dir := range g.temp {
+		switch {
+		case path == dir:
+			return whyTemp
+		case within(dir, path):
+			return "holds " + inert(dir) + ", which " + whyTemp
+		case !within(path, dir):
+			continue
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(path, dir+"/"), "/")
+		// A sandbox that was given no workspace has one in its own folder.
+		if scratch.Named(name) && (g.workspace == "" || !within(path, g.workspace)) {
+			return whyOurs
+		}
+	}
+	return ""
+}
+
+// systemFolders hold the programs of the machine and of everybody, and cannot be
+// the workspace, where steps write. What is of one project may lie below some of
+// them, as /usr/src/app does in many an image.
+var systemFolders = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/var", "/home", "/usr/local"}
+
+// systemTrees are those of which nothing can be.
+var systemTrees = []string{"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/etc", "/boot"}
+
+// Workspace judges the folder that steps work in, of which more is refused than of
+// what a step is shown.
+func (g *Guard) Workspace(path string) (real, why string) {
+	real, why = g.Source(path)
+	if why == "" && (slices.Contains(systemFolders, real) || slices.ContainsFunc(systemTrees, func(dir string) bool { return within(real, dir) })) {
+		return "", whySystem
+	}
+	return real, why
 }
 
 // refused judges a cleaned absolute path by its name.

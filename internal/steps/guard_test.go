@@ -60,6 +60,24 @@ func TestRootsHomeIsCalledAHome(t *testing.T) {
 	}
 }
 
+// The machine's own programs are shown to steps and never worked on.
+func TestWhatCanBeTheWorkspace(t *testing.T) {
+	opt := testOptions(t)
+	opt.EvalSymlinks = func(p string) (string, error) { return p, nil }
+	g := NewGuard(opt)
+	for path, want := range map[string]string{
+		"/usr": whySystem, "/usr/lib/python3": whySystem, "/etc/nginx": whySystem, "/var": whySystem, "/opt": whySystem,
+		"/usr/src/app": "", "/var/lib/jenkins/ws": "", "/opt/project": "", "/etcetera": "", "/srv/project": "",
+	} {
+		if _, why := g.Workspace(path); why != want {
+			t.Errorf("%s: %q, want %q", path, why, want)
+		}
+	}
+	if _, why := g.Source("/usr"); why != "" {
+		t.Errorf("/usr cannot be shown: %s", why)
+	}
+}
+
 // On real files: what counts is where a path leads, not what it is called.
 func TestGuardFollowsLinks(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())

@@ -137,6 +137,17 @@ func (r *Runner) rooted(s PlanStep, env *box.Environment) box.Root {
 	return root
 }
 
+// imageWorkdir is the folder that a step's image names. It is a text of the
+// image's, and a path in the box as any that a step writes: what is not one is "/".
+func (r *Runner) imageWorkdir(s PlanStep) string {
+	if g, _ := r.had(s); g.image != nil {
+		if dir, why := cleanTarget(g.image.Config.WorkingDir); why == "" {
+			return dir
+		}
+	}
+	return "/"
+}
+
 // ShowImages puts into a plan what is known of its images; look asks nobody.
 func (p *Plan) ShowImages(look func(Origin) (*image.Image, error)) {
 	for i := range p.Steps {
@@ -150,6 +161,9 @@ func (p *Plan) ShowImages(look func(Origin) (*image.Image, error)) {
 			continue
 		}
 		s.ImageDigest, s.ImageUnused = img.Digest, img.Config.NotUsed()
+		if s.Workdir == workdirOfImage {
+			s.ImageUnused = slices.DeleteFunc(s.ImageUnused, func(w string) bool { return strings.HasPrefix(w, "WORKDIR ") })
+		}
 		for _, kv := range img.Config.Env {
 			name, _, _ := strings.Cut(kv, "=")
 			s.ImageEnv = append(s.ImageEnv, name)
@@ -157,6 +171,9 @@ func (p *Plan) ShowImages(look func(Origin) (*image.Image, error)) {
 		img.Close()
 	}
 }
+
+// workdirOfImage is the word for the folder that the image names as its WORKDIR.
+const workdirOfImage = "image"
 
 const allowedImage = "host, rootfs:DIR, archive:FILE, or an image of a registry such as python:3.12-slim"
 
@@ -201,7 +218,7 @@ func (c *checker) imagePath(v value, what, path, as, allowed string) string {
 		}
 		path = filepath.Join(from, path)
 	}
-	real, why := c.guard.Source(path)
+	real, why := c.guard.Mount(path)
 	if why != "" {
 		c.wrong(v, "this cannot be "+as+": it "+why, allowed)
 		return ""

@@ -164,6 +164,30 @@ func TestAnImageIsTheRootAndItsVariablesComeBelowTheSteps(t *testing.T) {
 	}
 }
 
+// WORKDIR of an image is where a step starts that asks for that, and no other. It is
+// a text of the image's.
+func TestTheWorkdirOfAnImage(t *testing.T) {
+	for text, want := range map[string]string{"/srv/app": "/srv/app", "/srv//app/": "/srv/app", "": "/", "app": "/", "/a/../etc": "/", "/a\x00b": "/"} {
+		p, err := Load("f.yml", []byte("defaults: {image: 'python:9'}\nsteps:\n- {run: x, workdir: image}\n- {run: x}\n"), testOptions(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Runner{Getenv: func(string) (string, bool) { return "", false }, Images: imagesOf(func(Origin) (*image.Image, error) {
+			return &image.Image{Root: "/store/python", Digest: someDigest, Config: image.Config{WorkingDir: text}}, nil
+		})}
+		if err := r.Fetch(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		asks, err := r.Spec(p.Steps[0])
+		if err != nil || asks.Workdir != want {
+			t.Errorf("WORKDIR %q: the step starts in %q (%v), want %q", text, asks.Workdir, err, want)
+		}
+		if other, err := r.Spec(p.Steps[1]); err != nil || other.Workdir != box.WorkspaceTarget {
+			t.Errorf("WORKDIR %q: a step that does not ask starts in %q (%v)", text, other.Workdir, err)
+		}
+	}
+}
+
 func TestAnImageThatCannotBeHad(t *testing.T) {
 	p := imagePlan(t, "python:9", "alpine")
 	tries := 0

@@ -25,7 +25,7 @@ func TestACommitThatStoppedHalfWayIsNotCalledDiscarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tree.Close()
-	v, err := tree.view(t.Context(), PlanStep{ID: "s", DiskMb: 4})
+	v, err := tree.view(t.Context(), PlanStep{ID: "s", DiskMb: 4}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

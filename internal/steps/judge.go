@@ -12,7 +12,7 @@ import (
 // the one that never passes.
 func newStepResult(s PlanStep, info box.Info) *StepResult {
 	sr := &StepResult{
-		ID: s.ID, Name: s.Name, Engine: info.Name, EngineVersion: info.Version, EngineDigest: info.Digest,
+		ID: s.ID, Name: s.Name, Engine: info.Name, EngineVersion: info.Version, EngineDigest: info.Digest, Kernel: info.Kernel.String(),
 		Status: StatusError, Line: s.Line, Events: []box.Event{}, Unobserved: []string{},
 		Limits:  Limits{MemoryMb: s.MemoryMb, Pids: s.Pids, CPUs: s.CPUs, DiskMb: s.DiskMb, Enforced: []string{}},
 		Network: s.networkWord(), Egress: []EgressRecord{},
@@ -137,9 +137,13 @@ func VerdictOf(steps []StepResult) string {
 	return out
 }
 
-// oneLine is what the log says when a step has ended.
+// oneLine is what the log says when a step has ended, the kth of n; of 0 they are
+// not counted.
 func oneLine(sr *StepResult, k, n int) gha.Line {
-	line := gha.Line{{Text: fmt.Sprintf("[%d/%d] ", k, n), Style: gha.Faint}, {Text: sr.ID + " "}, {Text: sr.Status, Style: sr.Style()}}
+	line := gha.Line{{Text: sr.ID + " "}, {Text: sr.Status, Style: sr.Style()}}
+	if n > 0 {
+		line = append(gha.Line{{Text: fmt.Sprintf("[%d/%d] ", k, n), Style: gha.Faint}}, line...)
+	}
 	if sr.Reason != "" {
 		line = append(line, gha.Span{Text: ": " + strings.ReplaceAll(sr.Reason, "\n", `\n`)}) // one line, whatever it quotes
 	}
@@ -160,6 +164,16 @@ func mask(m *gha.Masker, sr *StepResult) {
 	}
 	for i := range sr.Events {
 		sr.Events[i].Message = m.Lasting(sr.Events[i].Message)
+	}
+	if b := sr.Setup; b != nil {
+		b.Reason = m.Lasting(b.Reason)
+		if b.Fault != nil {
+			b.Fault = &box.Fault{Type: b.Fault.Type, Message: m.Lasting(b.Fault.Message)}
+		}
+		for i := range b.Events {
+			b.Events[i].Message = m.Lasting(b.Events[i].Message)
+		}
+		maskFiles(m, b.Files)
 	}
 	for i := range sr.Egress {
 		sr.Egress[i].Host = m.Lasting(sr.Egress[i].Host)
@@ -199,8 +213,12 @@ func mask(m *gha.Masker, sr *StepResult) {
 	for i := range sr.First {
 		sr.First[i] = m.Lasting(sr.First[i])
 	}
-	for i := range sr.Files {
-		f := &sr.Files[i]
+	maskFiles(m, sr.Files)
+}
+
+func maskFiles(m *gha.Masker, files []FileChange) {
+	for i := range files {
+		f := &files[i]
 		if p := m.Lasting(f.Path); p != f.Path {
 			f.Path, f.PathBytes = p, "" // the bytes would tell what the name hides
 		}

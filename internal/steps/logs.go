@@ -100,6 +100,7 @@ func (e each) Write(p []byte) (int, error) {
 // upTo lets so many bytes through to a file and drops the rest.
 type upTo struct {
 	w    *os.File // nil until the file is made, and if it cannot be
+	also io.Writer
 	room int64
 }
 
@@ -113,6 +114,9 @@ func (u *upTo) Close() error {
 func (u *upTo) Write(p []byte) (int, error) {
 	keep := p[:min(int64(len(p)), u.room)]
 	u.room -= int64(len(keep))
+	if u.also != nil && len(keep) > 0 {
+		_, _ = u.also.Write(keep) // what becomes of it there is no matter of the log's
+	}
 	if len(keep) > 0 {
 		if _, err := u.w.Write(keep); err != nil {
 			return 0, err

@@ -91,7 +91,7 @@ func (c *checker) source(key value) string {
 	}
 	real := ""
 	if why == "" {
-		real, why = c.guard.Source(key.text)
+		real, why = c.guard.Mount(key.text)
 	}
 	if why == "" {
 		return real

@@ -19,6 +19,8 @@ var workflowKeys = map[string]struct{ instead, standsFor string }{
 	"uses": {"a step runs a script or a command; an action is used in the workflow, before or after this program's", "run"},
 	"with": {"these are the inputs of an action; a script is given env, and a command its arguments", ""},
 	"if":   {"a step always runs, unless one that it needs did not pass; the script itself can ask for more", ""},
+	// And one of kern-sandbox's options.
+	"prewarm": {"steps of a file see what those before them left, so no box can be ready for one; a Go program's calls can have them (docs/cells.md)", ""},
 }
 
 // Nearest finds the word that was probably meant; empty if none is near.

@@ -21,6 +21,10 @@ type Plan struct {
 	// Shard says which part this is of a plan that was split. Steps are then only
 	// those of the part, and may be none.
 	Shard *Shard `json:"shard,omitempty"`
+	// Engine is the one that the run was told to take, and Kernel whose kernel its boxes have, host
+	// or own; empty where it is for a run to find out.
+	Engine string `json:"engine,omitempty"`
+	Kernel string `json:"kernel,omitempty"`
 }
 
 // PlanStep is one step, ready to run. The values of passEnv are not in it:
@@ -31,10 +35,16 @@ type PlanStep struct {
 	Language string   `json:"language,omitempty"` // empty for command
 	Script   string   `json:"script,omitempty"`
 	Command  []string `json:"command,omitempty"`
-	SHA256   string   `json:"sha256"` // of what it runs, as a policy names it
-	Image    string   `json:"image"`  // as written
-	Root     box.Root `json:"-"`
-	Origin   Origin   `json:"-"` // of an OCI image
+	Code     string   `json:"code,omitempty"`   // of a cell
+	Kernel   string   `json:"kernel,omitempty"` // that it shares with other cells
+	SHA256   string   `json:"sha256"`           // of what it runs, as a policy names it
+	// Engine builds the step's box; empty is the one that the run takes. BoxKernel is
+	// whose kernel its box has, host or own; empty where it is for a run to find out.
+	Engine    string   `json:"engine,omitempty"`
+	BoxKernel string   `json:"boxKernel,omitempty"`
+	Image     string   `json:"image"` // as written
+	Root      box.Root `json:"-"`
+	Origin    Origin   `json:"-"` // of an OCI image
 	// What is known of that image without asking anybody: its digest, the variables
 	// it sets, and what of its configuration has no effect.
 	ImageDigest string   `json:"imageDigest,omitempty"`
@@ -76,8 +86,21 @@ type PlanStep struct {
 	Mounts         []box.Mount     `json:"mounts"`   // sources are real paths
 	// MountedAs are the sources of mounts as written, by target.
 	MountedAs map[string]string `json:"-"`
-	Line      int               `json:"-"` // of the step in the file
-	Keys      []KeyPlace        `json:"-"` // where its own keys stand
+	// Setup is what runs before the step, in a box of its own; the other keys that
+	// begin so are nothing without it. Of SetupEgress nil is every public host.
+	Setup         string         `json:"setup,omitempty"`
+	SetupEgress   []egress.Entry `json:"setupEgress,omitempty"`
+	SetupWatched  bool           `json:"setupWatched,omitempty"`
+	SetupTimeoutS float64        `json:"setupTimeoutS,omitempty"`
+	SetupCache    []string       `json:"setupCache,omitempty"`
+	SetupKept     bool           `json:"setupKept,omitempty"` // from run to run
+	DepsReadonly  bool           `json:"depsReadonly,omitempty"`
+	KernProfiles  []string       `json:"profiles,omitempty"`
+	AppArmor      string         `json:"apparmor,omitempty"`
+	// InSetup: this is the setup of a step, as a step.
+	InSetup bool       `json:"-"`
+	Line    int        `json:"-"` // of the step in the file
+	Keys    []KeyPlace `json:"-"` // where its own keys stand
 }
 
 // EnvVar is one variable of a step's environment.

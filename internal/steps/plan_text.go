@@ -28,11 +28,18 @@ func (p *Plan) WriteText(w io.Writer) error {
 	if s := p.Shard; s != nil {
 		fmt.Fprintf(out, "shard %d of %d: %d of %s\n", s.Index, s.Of, len(s.Steps), count(len(s.All), "step"))
 	}
+	switch {
+	case p.Engine == "":
+	case p.Kernel == box.OwnKernel.String():
+		fmt.Fprintf(out, "engine %s: each box has a kernel of its own\n", p.Engine)
+	default:
+		fmt.Fprintf(out, "engine %s: boxes share the host's kernel\n", p.Engine)
+	}
 	if p.needsLater() {
 		fmt.Fprintf(out, "because of needs, the order is: %s\n", inertAll(idsOf(order(p.Steps)), ", "))
 	}
 	for i := range p.Steps {
-		p.Steps[i].writeText(out, i+1, len(p.Steps))
+		p.Steps[i].writeText(out, i+1, len(p.Steps), p.Engine)
 	}
 	return out.Flush()
 }
@@ -57,7 +64,7 @@ func idsOf(list []*PlanStep) []string {
 	return ids
 }
 
-func (p *PlanStep) writeText(w io.Writer, n, of int) {
+func (p *PlanStep) writeText(w io.Writer, n, of int, choice string) {
 	row := func(label string, lines ...string) {
 		for _, line := range lines {
 			fmt.Fprintf(w, "  %-10s %s\n", label, line)
@@ -70,13 +77,25 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 	}
 	fmt.Fprintf(w, "\n[%d/%d] %s  (line %d)\n", n, of, title, p.Line)
 
-	if p.Language == "" {
+	switch {
+	case p.Code != "":
+		what := p.Language
+		if p.Kernel != "" {
+			what += ", in the kernel " + inert(p.Kernel)
+		}
+		row("cell", what)
+		row("", scriptLines(p.Code)...)
+	case p.Language == "":
 		row("command", inertAll(p.Command, " "))
-	} else {
+	default:
 		row("script", p.Language)
 		row("", scriptLines(p.Script)...)
 	}
 	row("sha256", p.SHA256)
+	if p.Setup != "" {
+		row("setup", append(scriptLines(p.Setup), p.setupLines()...)...)
+	}
+	row("engine", p.engineLine(choice))
 	row("image", p.image()...)
 	row("workdir", inert(p.Workdir))
 	row("needs", p.needs())
@@ -100,6 +119,12 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 	if p.Profile != "" {
 		row("profile", inert(p.Profile))
 	}
+	if p.AppArmor != "" {
+		row("apparmor", inert(p.AppArmor))
+	}
+	if len(p.KernProfiles) > 0 {
+		row("of kern", inertAll(p.KernProfiles, ", "))
+	}
 	row("output", "up to "+size(p.MaxOutput)+" each of stdout and stderr")
 	row("changes", p.changes()...)
 	row("if failed", map[bool]string{true: "its writes to the workspace are kept", false: "its writes to the workspace are discarded"}[p.OnFailure == OnFailureKeep])
@@ -108,6 +133,19 @@ func (p *PlanStep) writeText(w io.Writer, n, of int) {
 	}
 	row("files", map[bool]string{true: "changes are listed", false: "changes are not listed"}[p.TrackFiles])
 	row("passes if", p.passes())
+}
+
+// setupLines say in what box a setup runs.
+func (p *PlanStep) setupLines() []string {
+	s := p.setupStep()
+	lines := append([]string{"once, in a box of its own, deadline " + seconds(s.TimeoutS) + ", network:"}, s.network()...)
+	if p.SetupKept {
+		lines = append(lines, "sees of the workspace: "+orNone(inertAll(p.SetupCache, ", ")), "what it makes is kept for later runs")
+	}
+	if p.DepsReadonly {
+		lines = append(lines, "the step cannot change the "+depsFolder+" it makes")
+	}
+	return lines
 }
 
 // needs names what must pass first, and what would have had to if all steps ran.

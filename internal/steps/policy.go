@@ -33,6 +33,7 @@ type Policy struct {
 	env       []string
 	tolerate  bool // any fault
 	expect    bool
+	setup     bool
 	denied    bool // expectDenied
 	required  []required
 }
@@ -82,13 +83,8 @@ func (c *checker) policy(root value, p *Policy) {
 			continue
 		}
 		k, ok := policyKeyOf(name)
-		switch {
-		case !ok:
+		if !ok {
 			c.unknown(pair.key, " in a policy", policyKeyNames())
-			continue
-		case k.read == nil:
-			c.add(pair.key.pos, "key "+name+" is not built yet", "", "",
-				"no step can have it in this version, so there is nothing to bound; take the key out")
 			continue
 		}
 		p.keys[name] = v
@@ -131,7 +127,8 @@ func (p *Policy) line(key string, at pos) PolicyLine {
 }
 
 // digest is what a policy knows a step's script or command by. Each argument of
-// a command ends with a NUL, which no script has in it.
+// a command ends with a NUL, which no script has in it, and a cell is told from a
+// script by one.
 func (s *step) digest() string {
 	text := string(s.Run)
 	if len(s.Command) > 0 {
@@ -141,6 +138,9 @@ func (s *step) digest() string {
 			b.WriteByte(0)
 		}
 		text = b.String()
+	}
+	if s.Code != "" {
+		text = "code\x00" + string(s.Code)
 	}
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])

@@ -107,6 +107,7 @@ func overRules(x *excess) {
 			x.over(x.item(i), "this rule permits more than the policy", e.String(), orNone(entries(x.p.limit.EgressAllow)))
 		}
 	}
+	overSetup(x)
 	// Both let out what no list was asked about.
 	if x.s.Network && !x.p.has("network") {
 		x.over(x.s.place("network"), "network: true reaches more than the policy's egressAllow", "", "network: false")
@@ -116,7 +117,35 @@ func overRules(x *excess) {
 	}
 }
 
+// overSetup is for what a setup may reach. Where nothing says what that is, it
+// is what audit lets through.
+func overSetup(x *excess) {
+	if x.s.Setup == "" {
+		return
+	}
+	if !x.s.setupListed {
+		if !x.p.has("egressMode") {
+			x.over(x.s.place("setup"), "a setup without setupEgress reaches more than the policy's egressAllow", "", "setupEgress, with rules within the policy's egressAllow")
+		}
+		return
+	}
+	v, written := x.s.written["setupEgress"]
+	for i, e := range x.s.SetupEgress {
+		rules, err := x.c.parseEntry(e)
+		if err != nil || !egress.Within(rules, x.p.rules) {
+			at := x.s.place("setupEgress")
+			if written && v.kind == listKind && i < len(v.items) {
+				at = v.items[i].pos
+			}
+			x.over(at, "this rule permits more than the policy", e.String(), orNone(entries(x.p.limit.EgressAllow)))
+		}
+	}
+}
+
 func overMode(x *excess) {
+	if x.p.limit.EgressMode == ModeEnforce && x.s.Setup != "" && !x.s.setupListed {
+		x.over(x.s.place("setup"), "a setup without setupEgress reaches what egressMode: audit does, which is more than the policy allows", "", "setupEgress, a list of rules")
+	}
 	x.flag(x.p.limit.EgressMode == ModeEnforce && x.s.EgressMode == ModeAudit, "egressMode: audit is more than the policy allows", ModeEnforce)
 }
 
@@ -138,6 +167,12 @@ func overMounts(x *excess) {
 		case !m.ReadOnly:
 			x.over(at, "a writable mount is more than the policy allows", m.Source, "[path, ro]")
 		}
+	}
+}
+
+func overEngine(x *excess) {
+	if x.s.Engine != "" && !slices.Contains(x.p.engines, x.s.Engine) {
+		x.over(x.place(), "engine is not one that the policy allows", x.s.Engine, strings.Join(x.p.engines, ", "))
 	}
 }
 
@@ -198,11 +233,18 @@ func (c *checker) required(p *Policy, list []*step) {
 		if len(s.Command) > 0 {
 			what = "command"
 		}
+		if s.Code != "" {
+			what = "code"
+		}
 		switch sum := s.digest(); {
 		case sum != r.sum:
 			c.exceeded(s.place(what), line, name+" runs something else", "sha256 "+sum, "sha256 "+r.sum)
 		case what == "run" && s.Language != r.language:
 			c.exceeded(s.place("language"), line, name+" is in another language", s.Language, r.language)
+		}
+		if s.Kernel != "" {
+			// Another cell could change what this one finds in the interpreter.
+			c.exceeded(s.place("kernel"), line, name+" may not share an interpreter", s.Kernel, "no kernel")
 		}
 		if s.ContinueOnError {
 			c.exceeded(s.place("continueOnError"), line, name+" may not be excused by continueOnError", "", "continueOnError: false")

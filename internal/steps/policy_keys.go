@@ -22,7 +22,7 @@ type policyKey struct {
 	want string
 	// says puts what a policy has there into words.
 	says func(*Policy) string
-	read func(*checker, policyKey, value, *Policy) // nil: not built
+	read func(*checker, policyKey, value, *Policy)
 	// exceeds says how a step goes beyond it.
 	exceeds func(*excess)
 }
@@ -54,10 +54,7 @@ const (
 	imagePattern    = `^(host|(rootfs|archive):/.*|[A-Za-z0-9\[][A-Za-z0-9._:/@\[\]-]*(/\*\*)?)$`
 )
 
-var (
-	engineWords = []string{"kern", "native"}
-	sha256Shape = lazy.Regexp(sha256Pattern)
-)
+var sha256Shape = lazy.Regexp(sha256Pattern)
 
 // policyKeys is every key of a policy, in the order in which they are
 // documented. One without read is part of the format and refused by name.
@@ -73,7 +70,7 @@ func policyKeys() []policyKey {
 		atMost("memoryMb", func(s *step) float64 { return float64(s.MemoryMb) }, "At most this; no cap is more."),
 		atMost("pids", func(s *step) float64 { return float64(s.Pids) }, "At most this; no cap is more."),
 		atMost("cpus", func(s *step) float64 { return s.CPUs }, "At most this; no cap, which is a step's default, is more."),
-		atMost("timeoutS", func(s *step) float64 { return s.TimeoutS }, "At most this, for each try."),
+		atMost("timeoutS", func(s *step) float64 { return s.TimeoutS }, "At most this, for each try; for a setup too."),
 		atMost("diskMb", func(s *step) float64 { return float64(s.DiskMb) }, "At most this."),
 		atMost("maxOutputBytes", func(s *step) float64 { return float64(s.MaxOutputBytes) }, "At most this."),
 		atMost("retries", func(s *step) float64 { return float64(s.Retries) }, "At most this; 0 forbids them."),
@@ -104,10 +101,25 @@ func policyKeys() []policyKey {
 			},
 			says: func(p *Policy) string { return "securityProfile is " + p.limit.SecurityProfile },
 			doc:  "The profile every step has to have."},
-		{name: "setup", doc: "Whether steps may have a setup."},
-		{name: "engine", want: "kern or native, or a list of them", read: readCeilingEngine,
+		{name: "setup", want: "true or false", read: func(c *checker, k policyKey, v value, p *Policy) { p.setup = c.allowedOrNot(k, v) },
+			exceeds: func(x *excess) {
+				x.flag(!x.p.setup && x.s.Setup != "", "the step has a setup, and the policy allows none", "no setup")
+			},
+			says: func(p *Policy) string { return "setup is " + strconv.FormatBool(p.setup) },
+			doc:  "false forbids a step to have a setup; true allows it. What a setup may reach is bounded by egressAllow, egressMode and network as well, and its deadline by timeoutS."},
+		{name: "profiles", like: "profiles", read: alike,
+			exceeds: func(x *excess) {
+				for i, n := range x.s.Profiles {
+					if !slices.Contains(x.p.limit.Profiles, n) {
+						x.over(x.item(i), "profiles names one that the policy does not allow", n, orNone(strings.Join(x.p.limit.Profiles, ", ")))
+					}
+				}
+			},
+			says: func(p *Policy) string { return "profiles has " + orNone(strings.Join(p.limit.Profiles, ", ")) },
+			doc:  "Profiles of kern that a step may name. Those that would hand out devices or folders of the host are refused in any case."},
+		{name: "engine", want: "kern, native or gvisor, or a list of them", read: readCeilingEngine, exceeds: overEngine,
 			says: func(p *Policy) string { return "engine is " + strings.Join(p.engines, ", ") },
-			doc:  "The engine, or list of engines, that may build the boxes. Another one that was asked for by name is refused; auto takes no other."},
+			doc:  "The engine, or list of engines, that may build the boxes. Another one that a step names, or that was asked for by name, is refused; auto takes no other, and gvisor where it is the only one."},
 		{name: "env", want: "a list of variable names", read: readCeilingEnv,
 			exceeds: func(x *excess) {
 				for i, e := range x.s.Env {
@@ -195,8 +207,11 @@ func atMost(name string, of func(*step) float64, doc string) policyKey {
 		says: func(p *Policy) string { return name + " is at most " + show(of(p.limit)) },
 		exceeds: func(x *excess) {
 			have, most := of(x.s), of(x.p.limit)
+			if name == "timeoutS" && x.s.Setup != "" && x.s.setupTimeout() > most {
+				x.over(x.s.place("setup"), "the deadline of setup is more than the policy's timeoutS allows", show(x.s.setupTimeout()), "at most "+show(most), "write setupTimeoutS")
+			}
 			switch {
-			case name == "egressMaxBytes" && len(x.s.EgressAllow) == 0 && x.s.EgressMode != ModeAudit:
+			case name == "egressMaxBytes" && len(x.s.EgressAllow) == 0 && x.s.EgressMode != ModeAudit && x.s.Setup == "":
 			case have == 0 && name != "retries":
 				x.over(x.place(), name+" is no bound, which is more than the policy allows", "", "at most "+show(most))
 			case have > most:

@@ -67,7 +67,7 @@ func (c *checker) parseDeny(text string) ([]egress.Rule, error) {
 // named gives the presets that a step's rules name, each once.
 func (c *checker) named(s *step) []EgressPreset {
 	var all []string
-	for _, e := range s.EgressAllow {
+	for _, e := range append(own(s.EgressAllow), s.SetupEgress...) {
 		all = append(all, e.To)
 	}
 	var out []EgressPreset

@@ -30,12 +30,14 @@ func (k key) allowed() string {
 		or = ", or null for none"
 	}
 	switch k.name {
-	case "id":
+	case "id", "kernel":
 		return "a text of 1 to 64 letters, digits, and . _ - after the first"
 	case "name":
 		return fmt.Sprintf("a text of 1 to %d characters", maxName)
 	case "run":
 		return "a script, as a text"
+	case "code":
+		return "Python, as a text"
 	case "command":
 		return "a list: the program and its arguments"
 	case "image":
@@ -45,7 +47,17 @@ func (k key) allowed() string {
 	case "passEnv":
 		return "a list of variable names"
 	case "workdir":
-		return "an absolute path in the box without .."
+		return "an absolute path in the box without .., or image"
+	case "setup":
+		return "a script for sh, as a text" + or
+	case "apparmor":
+		return "a name of a loaded profile: up to 128 letters, digits, and _ . -" + or
+	case "setupCache":
+		return "a list of files of the workspace, such as [requirements.txt]" + or
+	case "profiles":
+		return "a list of profiles of kern: vcpu:NAME, vdisk:NAME"
+	case "setupEgress":
+		return "a list of rules: " + allowedRule + "; or null for every public host"
 	case "egressAllow":
 		return "a list of rules: " + allowedRule
 	case "egressDeny", "expectDenied":
@@ -64,7 +76,7 @@ func (k key) allowed() string {
 		return "a list of fault types: " + strings.Join(k.words, ", ")
 	case "expect":
 		return "{exitCode: N}, N from 0 to 255, or {fault: TYPE}"
-	case "cpus", "timeoutS":
+	case "cpus", "timeoutS", "setupTimeoutS":
 		return fmt.Sprintf("a number from %v to %v%s", k.min, k.max, or)
 	}
 	switch {
@@ -231,6 +243,23 @@ func readRun(c *checker, k key, v value, s *step) {
 	s.Run = script(text)
 }
 
+// readCode takes what is no text as it is written, where that is an expression.
+func readCode(c *checker, k key, v value, s *step) {
+	text, ok := c.verbatim(k.name, k.allowed(), v)
+	if ok && strings.TrimSpace(text) == "" {
+		c.wrong(v, "code is empty", k.allowed())
+	}
+	s.Code = script(text)
+}
+
+func readKernel(c *checker, k key, v value, s *step) {
+	name, ok := c.text(k.name, k.allowed(), v)
+	if ok && !IsID(name) {
+		c.wrong(v, "not a name of a kernel", k.allowed())
+	}
+	s.Kernel = name
+}
+
 func readCommand(c *checker, k key, v value, s *step) {
 	s.Command = nil
 	switch {
@@ -306,6 +335,10 @@ func readWorkdir(c *checker, k key, v value, s *step) {
 	if !ok {
 		return
 	}
+	if dir == workdirOfImage { // whose it is shows when the image was read, or not: see check
+		s.Workdir = dir
+		return
+	}
 	clean, why := cleanTarget(dir)
 	if why != "" {
 		var hints []string
@@ -329,6 +362,13 @@ func readTrackFiles(c *checker, k key, v value, s *step)    { s.TrackFiles = c.f
 func readRetries(c *checker, k key, v value, s *step)       { s.Retries = c.whole(k, v) }
 func readContinueOnError(c *checker, k key, v value, s *step) {
 	s.ContinueOnError = c.flag(k, v)
+}
+
+func readEngine(c *checker, k key, v value, s *step) {
+	s.Engine = ""
+	if v.kind != nullKind {
+		s.Engine, _ = c.word(k.name, k.words, v)
+	}
 }
 
 func readSecurityProfile(c *checker, k key, v value, s *step) {

@@ -27,7 +27,7 @@ func TestRecheckRefusesWhatWasReplaced(t *testing.T) {
 	root := PlanStep{Root: box.Root{Kind: box.RootDir, Dir: filepath.Join(dir, "ws/img")}}
 	later := PlanStep{Mounts: []box.Mount{{Source: filepath.Join(dir, "ws/later"), Target: "/later"}}}
 	for _, s := range []PlanStep{mount, root, later} {
-		if why := r.recheck(s); why != "" {
+		if why := r.recheck(t.Context(), s); why != "" {
 			t.Fatalf("the control is refused: %s", why)
 		}
 	}
@@ -41,7 +41,7 @@ func TestRecheckRefusesWhatWasReplaced(t *testing.T) {
 		}
 	}
 	for name, s := range map[string]PlanStep{"a mount's source": mount, "a root folder": root, "a source that was missing": later} {
-		if why := r.recheck(s); !strings.Contains(why, "now leads to") {
+		if why := r.recheck(t.Context(), s); !strings.Contains(why, "now leads to") {
 			t.Errorf("%s that became a link: %q", name, why)
 		}
 	}
@@ -51,7 +51,7 @@ func TestRecheckRefusesWhatWasReplaced(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "elsewhere"), r.Workspace); err != nil {
 		t.Fatal(err)
 	}
-	if why := r.recheck(PlanStep{}); !strings.Contains(why, "no longer the folder") {
+	if why := r.recheck(t.Context(), PlanStep{}); !strings.Contains(why, "no longer the folder") {
 		t.Errorf("a workspace that became a link: %q", why)
 	}
 }

@@ -112,6 +112,9 @@ type Proof struct {
 	OK      bool    `json:"ok"`
 	How     string  `json:"how"`
 	Ms      float64 `json:"ms"`
+	// Engine is the one whose boxes showed it. Where a run had several, each of them
+	// has its entries, those of the run's own choice first.
+	Engine string `json:"engine,omitempty"`
 }
 
 // Refusal is why nothing ran.
@@ -127,7 +130,8 @@ type StepResult struct {
 	Engine        string      `json:"engine"`
 	EngineVersion string      `json:"engineVersion"`
 	EngineDigest  string      `json:"engineDigest,omitempty"`
-	ImageDigest   string      `json:"imageDigest,omitempty"` // of an OCI image, as it was resolved
+	Kernel        string      `json:"kernel,omitempty" jsonschema:"enum=host,enum=own"` // which answers the step's system calls
+	ImageDigest   string      `json:"imageDigest,omitempty"`                            // of an OCI image, as it was resolved
 	Status        string      `json:"status" jsonschema:"enum=passed,enum=failed,enum=skipped,enum=cancelled,enum=error"`
 	ExitCode      *int        `json:"exitCode"`
 	Signal        *string     `json:"signal"`
@@ -156,11 +160,15 @@ type StepResult struct {
 	EgressTooWide []egress.Finding `json:"egressTooWide,omitempty"`
 	// EgressPresets are those that the step's rules name, as the plan had them.
 	EgressPresets []EgressPreset `json:"egressPresets,omitempty"`
-	Results       []CellResult   `json:"results"`
-	Files         []FileChange   `json:"files"`
-	FilesTotal    int            `json:"filesTotal"`
-	Workspace     string         `json:"workspace" jsonschema:"enum=committed,enum=discarded,enum=kept,enum=unchanged"`
-	Violations    []Violation    `json:"violations"`
+	// Setup is what became of the step's setup; nil if it has none.
+	Setup   *SetupResult `json:"setup,omitempty"`
+	Results []CellResult `json:"results"`
+	// ResultFiles are values of Results that have a file of their own.
+	ResultFiles []ResultFile `json:"resultFiles,omitempty"`
+	Files       []FileChange `json:"files"`
+	FilesTotal  int          `json:"filesTotal"`
+	Workspace   string       `json:"workspace" jsonschema:"enum=committed,enum=discarded,enum=kept,enum=unchanged"`
+	Violations  []Violation  `json:"violations"`
 	// WorkspaceBy is how the step was kept from writing to the workspace itself:
 	// by an overlay over it, or with a copy of it.
 	WorkspaceBy string `json:"workspaceBy,omitempty" jsonschema:"enum=overlay,enum=copy"`
@@ -185,6 +193,9 @@ type StepResult struct {
 	Tries []Try `json:"tries,omitempty"`
 	// Expected is what the step file expects, where it is not exit code 0.
 	Expected *Expect `json:"expected,omitempty"`
+	// dropped: the step passed, and what it wrote together with others is not in
+	// the workspace.
+	dropped bool
 	// Tail is the end of the step's output for the summary; untrusted text,
 	// secrets masked. It is not part of report.json.
 	Tail string `json:"-"`
@@ -274,10 +285,35 @@ type EgressRecord struct {
 	BytesOut uint64 `json:"bytesOut"`
 	// Expected: expectDenied speaks of this refusal, so it is no fault.
 	Expected bool `json:"expected,omitempty"`
+	// Setup: it was the step's setup that asked, in its own box.
+	Setup bool `json:"setup,omitempty"`
 }
 
-// CellResult is a rich value of a cell: a MIME type and a value or a path.
+// CellResult is a rich value of a cell, in each form that it has: a MIME type and
+// the value. Untrusted text, secrets masked. Of a type that is no text (all but
+// text/*, JSON and XML, SVG among that) the value is base64. In place of one above
+// 64 KiB, and of what comes after 4 MiB of them, stands the path of its file, and
+// ResultFiles lists that.
 type CellResult map[string]string
+
+// ResultFile is the file of a form of the i-th result, nil if it has none.
+func (s *StepResult) ResultFile(i int, mime string) *ResultFile {
+	for k := range s.ResultFiles {
+		if f := &s.ResultFiles[k]; f.Result == i && f.MIME == mime {
+			return f
+		}
+	}
+	return nil
+}
+
+// ResultFile is the file of a value. What a browser would run stands in a file
+// that is called text.
+type ResultFile struct {
+	Result int    `json:"result"` // place in Results, from 0
+	MIME   string `json:"mime"`
+	Path   string `json:"path"` // relative to the report folder
+	Bytes  int64  `json:"bytes"`
+}
 
 // FileChange is one path a step changed in the workspace.
 type FileChange struct {

@@ -49,6 +49,10 @@ func again(sr *StepResult) bool {
 	if sr.Status != StatusFailed || len(sr.Violations) > 0 {
 		return false
 	}
+	if sr.Setup != nil && sr.Setup.Status == StatusFailed {
+		b := sr.Setup
+		return b.By == SetupRan && again(&StepResult{Status: b.Status, ExitCode: b.ExitCode, Signal: b.Signal, Fault: b.Fault, Events: b.Events, Egress: sr.Egress})
+	}
 	if sr.Fault != nil {
 		return sr.Fault.Type == box.StartupFailed && !slices.ContainsFunc(sr.Events, func(e box.Event) bool { return e.Type != box.StartupFailed })
 	}
@@ -113,7 +117,7 @@ func setAside(out string, sr *StepResult, n int) error {
 	for _, f := range []struct {
 		name string
 		at   *string
-	}{{"stdout.log", &sr.Stdout.Path}, {"stderr.log", &sr.Stderr.Path}, {"changes.patch", &patch.Path}} {
+	}{{"stdout.log", &sr.Stdout.Path}, {"stderr.log", &sr.Stderr.Path}, {"changes.patch", &patch.Path}, {"results", new(string)}, {setupFolder, new(string)}} {
 		if _, err := root.Lstat(filepath.Join(dir, f.name)); errors.Is(err, fs.ErrNotExist) {
 			*f.at = ""
 			continue

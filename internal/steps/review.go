@@ -45,13 +45,19 @@ func (r *Runner) review(ctx context.Context, v *view, s PlanStep, sr *StepResult
 	}
 	changes := v.present(d.Changes())
 	w.known, w.changes = true, len(changes)
+	listed, own := v.split(changes)
+	w.changes = len(listed)
 	if w.changes == 0 {
 		return w, "", nil
 	}
 	if s.TrackFiles {
-		list(sr, changes)
+		list(sr, listed)
 	}
-	verdict := r.judgeChanges(d, v, s, changes)
+	if n := len(listed) - len(own); n > 0 {
+		sr.Notes = append(sr.Notes, fmt.Sprintf("%s of this step in what its setup made: they are listed, and never committed", count(n, "change")))
+	}
+	changes = listed
+	verdict := r.judgeChanges(d, v, s, own)
 	w.commit = verdict.Commit
 	sr.First = verdict.First
 	sr.Notes = append(sr.Notes, verdict.Notes...)
@@ -227,7 +233,12 @@ func (r *Runner) conclude(ctx context.Context, v *view, s PlanStep, sr *StepResu
 		return
 	}
 	sr.Workspace = "discarded"
+	// What is ready shows the workspace as it was, and keeps it from being changed.
+	r.Warm.Drop()
 	err := v.keep(ctx, w.commit)
+	if r.Warm != nil && r.Tree.unflushed() {
+		r.Warm.Drop()
+	}
 	switch {
 	case errors.Is(err, errConflict):
 		sr.Violations = append(sr.Violations, Violation{Type: "conflict", Message: err.Error()})

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/cell"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/limits"
@@ -21,7 +24,10 @@ import (
 
 // Runner runs a plan: one box after the other, each judged as it ends.
 type Runner struct {
+	// Engine builds the boxes of steps that name none; nil where each names one.
 	Engine box.Engine
+	// Engines are those that steps name.
+	Engines map[string]box.Engine
 	// Limits makes control groups; nil where this host has none to give, which
 	// the caller has found out to be acceptable to every step.
 	Limits *limits.Manager
@@ -50,16 +56,46 @@ type Runner struct {
 	ImageCABundle string
 	// Images gives OCI images; nil where no step has one.
 	Images Images
-	got    map[string]gotten // by origin
-	gotMu  sync.Mutex
+	// SetupStore is a folder of the caller's own in which what setups made is kept
+	// from run to run; empty keeps nothing.
+	SetupStore string
+	got        map[string]gotten // by origin
+	gotMu      sync.Mutex
 	// NewProxy makes the proxy of one step; tests give it a network of their own.
 	NewProxy func(egress.Policy, *egress.Ledger) *egress.Proxy
+	// Calls: each run is one call of a program's, and the log counts no steps.
+	Calls bool
+	// Tee gives writers for a step's output as it comes, masked and cut like its logs;
+	// nil, or a nil writer, is nobody. They must not hold anything up for long: the
+	// step waits for them.
+	Tee func(id string) (stdout, stderr io.Writer)
+	// Warm has boxes of cells ready; nil has none. It is closed before Tree.
+	Warm *Warm
 	// EgressLog takes a line of JSON for every request of every step.
 	EgressLog io.Writer
 	Now       func() time.Time
 	// read says what a step changed; nil is the view's own. A test cannot make a
 	// folder that takes as long to read as an attacker can.
 	read func(ctx context.Context, v *view) (*delta.Delta, error)
+	made *setups // nil until there is one
+	// inlined and told bound what the results of cells have in the report of this run.
+	inlined, told atomic.Int64
+}
+
+// Again is a runner for another plan on the same host and workspace, which may run
+// at the same time.
+func (r *Runner) Again() *Runner {
+	r.gotMu.Lock()
+	defer r.gotMu.Unlock()
+	if r.made == nil {
+		r.made = &setups{}
+	}
+	return &Runner{
+		made: r.made, SetupStore: r.SetupStore, Engine: r.Engine, Engines: r.Engines, Limits: r.Limits, Guard: r.Guard, Workspace: r.Workspace, Tree: r.Tree, Jobs: r.Jobs, OnlyReport: r.OnlyReport,
+		Tools: r.Tools, Real: r.Real, Out: r.Out, Log: r.Log, Masker: r.Masker, Getenv: r.Getenv, BoxPath: r.BoxPath, CABundle: r.CABundle,
+		ImageCABundle: r.ImageCABundle, Images: r.Images, got: maps.Clone(r.got), NewProxy: r.NewProxy, Calls: r.Calls, Tee: r.Tee, Warm: r.Warm, EgressLog: r.EgressLog,
+		Now: r.Now, read: r.read,
+	}
 }
 
 // Run runs every step of the plan and fills in what happened. It returns when
@@ -96,14 +132,21 @@ func (r *Runner) Run(ctx context.Context, p *Plan, res *Result) {
 // ended, in the order of the list.
 func (r *Runner) all(ctx context.Context, list []PlanStep, done map[string]*StepResult, begun time.Time) {
 	total := len(list)
-	todo := newSchedule(list)
-	ended := make(chan *StepResult)
+	units, kernels := together(list)
+	todo := newSchedule(units)
+	ended := make(chan []*StepResult)
 	running := 0
-	finish := func(sr *StepResult) {
-		mask(r.Masker, sr)
-		done[sr.ID] = sr
-		todo.finish(sr.ID)
-		r.Log.Show(oneLine(sr, len(done), total))
+	finish := func(srs ...*StepResult) {
+		for _, sr := range srs {
+			mask(r.Masker, sr)
+			done[sr.ID] = sr
+			of := total
+			if r.Calls {
+				of = 0
+			}
+			r.Log.Show(oneLine(sr, len(done), of))
+		}
+		todo.finish(srs[0].ID)
 	}
 	for len(done) < total {
 		// What is kept below running steps grows until none runs.
@@ -112,15 +155,30 @@ func (r *Runner) all(ctx context.Context, list []PlanStep, done map[string]*Step
 			if s == nil {
 				break
 			}
+			if cells := kernels[s.ID]; len(cells) > 0 {
+				srs, unmetBy := make([]*StepResult, len(cells)), make([]string, len(cells))
+				for i, c := range cells {
+					srs[i] = r.begin(c, begun)
+					unmetBy[i] = unmetOutside(c, cells, done)
+				}
+				r.Log.Progress(len(done), total, s.ID)
+				running++
+				if n := todo.peek(); n != nil {
+					r.Tree.Prepare(*n)
+				}
+				go func() {
+					r.kernelStep(ctx, cells, srs, unmetBy, begun)
+					ended <- srs
+				}()
+				continue
+			}
 			sr := r.begin(*s, begun)
 			if ctx.Err() != nil {
 				finish(notBegun(sr))
 				continue
 			}
-			if n := unmet(*s, done); n != "" {
-				sr.Status, sr.Reason = StatusSkipped, fmt.Sprintf("it needs %s, which did not pass", n)
-				sr.Excused = s.ContinueOnErr
-				finish(sr)
+			if why := unmet(*s, done); why != "" {
+				finish(skip(sr, *s, why))
 				continue
 			}
 			r.Log.Progress(len(done), total, s.ID)
@@ -130,27 +188,31 @@ func (r *Runner) all(ctx context.Context, list []PlanStep, done map[string]*Step
 			}
 			go func() {
 				r.tries(ctx, *s, sr, begun)
-				ended <- sr
+				ended <- []*StepResult{sr}
 			}()
 		}
 		if running > 0 {
-			sr := <-ended
+			srs := <-ended
 			running--
-			r.undo(done, sr)
-			finish(sr)
+			r.undo(done, srs)
+			finish(srs...)
 		}
 	}
 }
 
 // undo takes back what results say of steps whose changes did not get into the
 // workspace after all.
-func (r *Runner) undo(done map[string]*StepResult, last *StepResult) {
+func (r *Runner) undo(done map[string]*StepResult, last []*StepResult) {
 	for id, err := range r.Tree.failures() {
 		sr := done[id]
-		if last.ID == id {
-			sr = last
+		for _, l := range last {
+			if l.ID == id {
+				sr = l
+			}
 		}
-		if sr != nil {
+		if sr == nil { // it was a call's, whose result is told
+			r.Tree.lose(err)
+		} else {
 			noVerdict(sr, err)
 			if sr.Excused = false; !errors.Is(err, commit.ErrIncomplete) {
 				sr.Workspace = "discarded"
@@ -160,23 +222,48 @@ func (r *Runner) undo(done map[string]*StepResult, last *StepResult) {
 	}
 }
 
-// unmet is the first need of a step that has not passed.
-func unmet(s PlanStep, done map[string]*StepResult) string {
+// unmet says what is wrong with the first need of a step that is not met; "" if
+// all are.
+func unmet(s PlanStep, done map[string]*StepResult) (why string) {
 	for _, n := range s.Needs {
-		if d := done[n]; d == nil || d.Status != StatusPassed {
-			return n
+		switch d := done[n]; {
+		case d == nil || d.Status != StatusPassed:
+			return fmt.Sprintf("it needs %s, which did not pass", n)
+		case d.dropped:
+			return fmt.Sprintf("it needs %s, which passed, and what its kernel wrote was dropped since another cell did not", n)
 		}
 	}
 	return ""
+}
+
+// skip is the result of a step that is not to run.
+func skip(sr *StepResult, s PlanStep, why string) *StepResult {
+	sr.Status, sr.Reason, sr.Excused = StatusSkipped, why, s.ContinueOnErr
+	return sr
+}
+
+// unmetOutside is that of a cell, of what it needs that is no cell of its kernel.
+func unmetOutside(s PlanStep, cells []PlanStep, done map[string]*StepResult) string {
+	s.Needs = slices.DeleteFunc(slices.Clone(s.Needs), func(id string) bool {
+		return slices.ContainsFunc(cells, func(c PlanStep) bool { return c.ID == id })
+	})
+	return unmet(s, done)
 }
 
 // order is the order of the list, except that a step waits for what it needs:
 // always the first of the list whose needs have all been run. Load has refused
 // cycles and unknown ids.
 func order(list []PlanStep) (out []*PlanStep) {
-	todo := newSchedule(list)
+	units, kernels := together(list)
+	todo := newSchedule(units)
 	for s := todo.next(); s != nil; s = todo.next() {
-		out = append(out, s)
+		if cells := kernels[s.ID]; len(cells) > 0 {
+			for i := range cells {
+				out = append(out, &cells[i])
+			}
+		} else {
+			out = append(out, s)
+		}
 		todo.finish(s.ID)
 	}
 	return out
@@ -255,7 +342,7 @@ func (h *indexHeap) Pop() any {
 
 // begin is the result of a step that has not run.
 func (r *Runner) begin(s PlanStep, begun time.Time) *StepResult {
-	sr := newStepResult(s, r.Engine.Info())
+	sr := newStepResult(s, r.EngineOf(s).Info())
 	sr.ImageDigest = r.digest(s)
 	if r.Limits != nil {
 		sr.Unobserved = append(sr.Unobserved, r.Limits.Unseen()...)
@@ -267,7 +354,35 @@ func (r *Runner) begin(s PlanStep, begun time.Time) *StepResult {
 // step runs one step once and fills in its result. Where more tries are left it
 // says whether this one should be followed by another; then nothing of it is kept.
 func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool) (retry bool) {
-	v, err := r.Tree.view(ctx, s)
+	if s.Setup != "" {
+		if why := r.Unbuildable(s); why != "" {
+			judge(sr, s, box.Evidence{StartupFailure: why})
+			return more && ctx.Err() == nil && again(sr)
+		}
+	}
+	made, failed, err := r.prepare(ctx, s, sr)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		judge(sr, s, box.Evidence{Cancelled: true})
+		return false
+	case err != nil:
+		noVerdict(sr, err)
+		return false
+	case failed != "":
+		judge(sr, s, box.Evidence{StartupFailure: failed})
+		return more && ctx.Err() == nil && again(sr)
+	}
+	var over *layer
+	if made != nil {
+		over = made.layer
+	}
+	var v *view
+	k := r.warm(s)
+	if k != nil {
+		v = k.v
+	} else {
+		v, err = r.Tree.view(ctx, s, over)
+	}
 	if err != nil && ctx.Err() != nil {
 		notBegun(sr)
 		return false
@@ -276,16 +391,33 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool
 		noVerdict(sr, fmt.Errorf("give the step a workspace of its own: %w", err))
 		return false
 	}
-	why := r.recheck(s)
+	why := r.recheck(ctx, s)
 	if why == "" {
 		why = r.Unbuildable(s)
 	}
 	if why != "" {
-		v.drop()
+		if k != nil {
+			_ = k.away()
+		} else {
+			v.drop()
+		}
+		if ctx.Err() != nil { // and what is wrong may be that it could not be looked at
+			notBegun(sr)
+			return false
+		}
 		judge(sr, s, box.Evidence{StartupFailure: why})
 		return more && ctx.Err() == nil && again(sr)
 	}
-	out, way, err := r.box(ctx, s, sr, v)
+	if made != nil && made.deps && s.DepsReadonly {
+		v.protect = []string{depsTarget}
+	}
+	var out box.Outcome
+	var way *way
+	if k != nil {
+		out, err = r.boxWarm(ctx, k, s, sr)
+	} else {
+		out, way, err = r.box(ctx, s, sr, v)
+	}
 	// Whatever went wrong, what was measured is told.
 	sr.DurationMs, sr.StartupMs = out.Duration.Milliseconds(), out.Startup.Milliseconds()
 	sr.Usage = Usage{PeakMemoryBytes: out.Stats.PeakMemory, CPUMs: out.Stats.CPU.Milliseconds(), PeakPids: out.Stats.PeakPids}
@@ -346,8 +478,9 @@ func notBegun(sr *StepResult) *StepResult {
 // was checked, in the place of a mount's source or of a root folder that lies in
 // the workspace. The step's view is open: until it is closed no other step's
 // changes get into the workspace, so what is judged is what is mounted. Where
-// steps have copies they do, and engines open what is named here past no link.
-func (r *Runner) recheck(s PlanStep) (why string) {
+// steps have copies they do, and engines open what is named here past no link. What a
+// step could write to is searched for what it must not.
+func (r *Runner) recheck(ctx context.Context, s PlanStep) (why string) {
 	// A step that can write the folder above could have put another in its place.
 	if real, err := filepath.EvalSymlinks(r.Workspace); err != nil || real != r.Workspace {
 		return fmt.Sprintf("the workspace %s is no longer the folder it was when the run began", r.Workspace)
@@ -355,6 +488,11 @@ func (r *Runner) recheck(s PlanStep) (why string) {
 	for _, m := range s.Mounts {
 		if why := r.same(m.Source); why != "" {
 			return "mounts: " + why
+		}
+		if !m.ReadOnly {
+			if why := anySetID(ctx, m.Source, mountBounds); why != "" {
+				return "mounts: " + why
+			}
 		}
 		if r.Tree == nil {
 			continue
@@ -380,7 +518,7 @@ func (r *Runner) recheck(s PlanStep) (why string) {
 // real paths: one that now leads elsewhere was replaced by a step, and to follow
 // it would give the next step whatever folder the first one chose.
 func (r *Runner) same(path string) (why string) {
-	real, why := r.Guard.Source(path)
+	real, why := r.Guard.Mount(path)
 	switch {
 	case why != "":
 		return path + " " + why
@@ -411,13 +549,20 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult, v *view) (
 		return out, nil, err
 	}
 	// The files are made while the box is built: a disk can take its time.
-	logs := newLogs(s.ID, s.MaxOutput, r.Masker, r.Log)
+	name := s.ID
+	if s.InSetup {
+		name += "/" + setupFolder
+	}
+	logs := newLogs(name, s.MaxOutput, r.Masker, r.Log)
+	if r.Tee != nil && !s.InSetup {
+		logs.files[0].also, logs.files[1].also = r.Tee(s.ID)
+	}
 	opened := make(chan error, 1)
 	go func() { opened <- logs.open(r.Out) }()
 	await := sync.OnceValue(func() error { return <-opened })
 	sr.Stdout.Path, sr.Stderr.Path = logs.paths()
 	job := box.Job{
-		Engine: r.Engine, Group: group,
+		Engine: r.EngineOf(s), Group: group,
 		Ready: await, Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Slack()),
 	}
 	job.Spec, sr.PassedEnv = r.spec(s, w)
@@ -430,10 +575,23 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult, v *view) (
 	if w != nil {
 		job.Proxy, job.Forwards, job.ExpectDenied = w.proxy, w.forwards, w.expected
 	}
-	out = box.Run(ctx, job)
-	err = await()
+	var wire *cell.Wire
+	if s.Code != "" {
+		if wire, err = cell.OpenWire(); err != nil {
+			return out, w, errors.Join(err, await())
+		}
+		job.Files = wire.Files()
+		err = wire.Send(cell.Cell{Name: s.ID, Code: s.Code, Last: true})
+	}
+	if err == nil {
+		out = box.Run(ctx, job)
+	}
+	err = errors.Join(err, await())
 	tail, cerr := logs.close()
 	sr.Tail, err = tail, errors.Join(err, cerr)
+	if wire != nil {
+		err = errors.Join(err, r.results(sr, wire.Close()))
+	}
 	sr.Stdout.Bytes, sr.Stdout.Truncated = min(out.Stdout.Bytes, s.MaxOutput), out.Stdout.Truncated
 	sr.Stderr.Bytes, sr.Stderr.Truncated = min(out.Stderr.Bytes, s.MaxOutput), out.Stderr.Truncated
 	return out, w, err
@@ -450,15 +608,26 @@ func (r *Runner) Spec(s PlanStep) (box.Spec, error) {
 	return b, nil
 }
 
+// SetupSpec is the same for the setup of a step; false where it has none.
+func (r *Runner) SetupSpec(s PlanStep) (b box.Spec, has bool, err error) {
+	if s.Setup == "" {
+		return b, false, nil
+	}
+	b, err = r.Spec(s.setupStep())
+	return b, true, err
+}
+
 // spec also gives the names of the variables that were there to be passed.
 func (r *Runner) spec(s PlanStep, w *way) (b box.Spec, passed []string) {
 	b = box.Spec{
 		ID: s.ID, Argv: s.Command, Workdir: s.Workdir, Workspace: r.Workspace,
 		Mounts: s.Mounts, Tmpfs: s.Tmpfs, ShmBytes: s.ShmBytes,
-		CapDrop: s.CapDrop, Profile: s.Profile,
+		CapDrop: s.CapDrop, Profile: s.Profile, AppArmor: s.AppArmor, KernProfiles: s.KernProfiles,
 		MemoryBytes: s.MemoryMb << 20, Pids: s.Pids, CPUs: s.CPUs, TimeoutS: s.TimeoutS, RequireLimits: s.RequireLimits,
 	}
-	if l, ok := languages[s.Language]; ok && len(s.Command) == 0 {
+	if s.Code != "" {
+		b.Script, b.Argv = cell.Script(), cell.Argv()
+	} else if l, ok := languages[s.Language]; ok && len(s.Command) == 0 {
 		b.Script = &box.Script{Name: "script" + l.suffix, Text: s.Script}
 		b.Argv = append(append([]string{}, l.argv...), box.StepDir+"/"+b.Script.Name)
 	}
@@ -467,6 +636,9 @@ func (r *Runner) spec(s PlanStep, w *way) (b box.Spec, passed []string) {
 		env.CABundle = r.ImageCABundle
 	}
 	b.Root = r.rooted(s, &env)
+	if s.Workdir == workdirOfImage {
+		b.Workdir = r.imageWorkdir(s)
+	}
 	switch {
 	case s.Network:
 		b.Network = box.NetworkHost
@@ -474,6 +646,7 @@ func (r *Runner) spec(s PlanStep, w *way) (b box.Spec, passed []string) {
 		b.Network = box.NetworkAllowlist
 		env.Egress = egress.Environ(box.ProxyPort)
 	}
+	env.Step = setupEnviron(s)
 	for _, e := range s.Env {
 		env.Step = append(env.Step, e.Name+"="+e.Value)
 	}

@@ -16,8 +16,7 @@ var (
 	policySchema []byte
 )
 
-// Schema is the JSON Schema of a steps file, for editors. It knows the keys
-// that are built and no others; what only several keys show together, and what
+// Schema is the JSON Schema of a steps file, for editors. What only several keys show together, and what
 // this machine decides, only Load can tell.
 func Schema() []byte { return bytes.Clone(stepsSchema) }
 

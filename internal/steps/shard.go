@@ -122,7 +122,8 @@ func splitPlan(list []PlanStep, of int, durations map[string]int64) []int {
 	return out
 }
 
-// clusters gives for every step the first of the list that needs tie it to.
+// clusters gives for every step the first of the list that needs, or a kernel, tie
+// it to.
 func clusters(list []PlanStep) []int {
 	at := make(map[string]int, len(list))
 	up := make([]int, len(list))
@@ -136,12 +137,24 @@ func clusters(list []PlanStep) []int {
 		}
 		return i
 	}
+	tie := func(i, j int) {
+		a, b := find(i), find(j)
+		up[max(a, b)] = min(a, b)
+	}
+	kernels := map[string]int{}
 	for i, s := range list {
 		for _, n := range s.Needs {
 			if j, ok := at[n]; ok {
-				a, b := find(i), find(j)
-				up[max(a, b)] = min(a, b)
+				tie(i, j)
 			}
+		}
+		if s.Kernel == "" {
+			continue
+		}
+		if j, ok := kernels[s.Kernel]; ok {
+			tie(i, j)
+		} else {
+			kernels[s.Kernel] = i
 		}
 	}
 	out := make([]int, len(list))

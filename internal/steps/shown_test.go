@@ -60,14 +60,14 @@ func TestAMountShowsNothingThatIsKeptFromSteps(t *testing.T) {
 		{"the same to read", top + "/state", ro, ""},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
-			why := r.recheck(PlanStep{Mounts: []box.Mount{{Source: tc.path, Target: "/x", ReadOnly: tc.readOnly}}})
+			why := r.recheck(t.Context(), PlanStep{Mounts: []box.Mount{{Source: tc.path, Target: "/x", ReadOnly: tc.readOnly}}})
 			if (why == "") != (tc.why == "") || !strings.Contains(why, tc.why) {
 				t.Errorf("a mount: %q, want %q", why, tc.why)
 			}
 			if !tc.readOnly {
 				return
 			}
-			why = r.recheck(PlanStep{Root: box.Root{Kind: box.RootDir, Dir: tc.path}})
+			why = r.recheck(t.Context(), PlanStep{Root: box.Root{Kind: box.RootDir, Dir: tc.path}})
 			if (why == "") != (tc.why == "") || !strings.Contains(why, tc.why) {
 				t.Errorf("a root folder: %q, want %q", why, tc.why)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -46,14 +47,17 @@ type Tree struct {
 	mu       sync.Mutex
 	seq      int      // of the last view that was kept
 	kept     []*layer // not yet in the workspace, the newest first
+	setups   []*layer // what setups wrote, for as long as the run takes
 	recent   []*layer // kept while a view was open that is still open, in order
 	open     map[*view]struct{}
 	broken   map[string]error // by the step whose kept changes could not be committed
+	lost     []error          // of changes of the host's, likewise
 	spare    *spare           // for the step that is to come
 	closing  sync.WaitGroup
 	left     sync.Mutex
 	leftover []error              // of taking things away
 	unused   map[roomSize][]ready // of steps that are over
+	held     []*os.File           // records of kept setups that steps see
 	copies   string               // why steps get a copy instead of an overlay; "" for an overlay
 	half     error                // of a commit that stopped half way
 	bare     error                // why what is secret may show by now, so that no step may look
@@ -69,9 +73,20 @@ type layer struct {
 	seq     int
 	id      string
 	changes []workspace.Change
-	after   string // where contents are
+	after   string // where contents are, for an engine
+	held    string // and for us: nobody can put another in its place
 	txn     *commit.Txn
 	room    *disk.Room // nil once it is taken away
+
+	// host: it is no step's but the host's own, made by the calls with these ids.
+	host  bool
+	calls []string
+	// secret: there is something in it that no step may see.
+	secret bool
+	// saw is the last layer that whoever made this one found there.
+	saw int
+
+	byPath map[string]workspace.Change // of changes, for at; nil until it is asked
 }
 
 // TreeOptions say how a workspace is to be treated.
@@ -89,7 +104,7 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 		return nil, nil, fmt.Errorf("look at the workspace: %w", err)
 	}
 	if why := notOwner(os.Geteuid(), int(st.Uid), userName); why != "" {
-		return nil, nil, errors.New(why)
+		return nil, nil, &FolderError{why, fmt.Sprintf("sudo chown -R %d:%d %s", os.Geteuid(), os.Getegid(), gha.ShellWord(dir))}
 	}
 	if err := closed(dir, st.Mode); err != nil {
 		return nil, nil, err
@@ -112,6 +127,14 @@ func OpenTree(ctx context.Context, dir string, o TreeOptions) (t *Tree, notes []
 		notes = append(notes, fmt.Sprintf("what steps write is kept in %s; not used: %s", store.Path(), strings.Join(passed, "; ")))
 	}
 	t.owner = owner{int(st.Uid), int(st.Gid), os.FileMode(st.Mode & 0o777)}
+	if t.copies = otherGroup(os.Geteuid(), os.Getegid(), int(st.Gid), dir); t.copies != "" {
+		t.owner.gid = os.Getegid()
+	}
+	if os.Geteuid() == 0 { // whoever else runs boxes owns the workspace, or is told so
+		if note := ofOthers(dir, t.owner); note != "" {
+			notes = append(notes, note)
+		}
+	}
 	if t.mask, err = scrub.Find(ctx, dir, scrub.Options{Home: o.Home}); err != nil {
 		return t, notes, fmt.Errorf("find the secrets in the workspace: %w", err)
 	}
@@ -145,28 +168,40 @@ func notOwner(user, owner int, name func(uid int) string) (why string) {
 	if user == 0 || user == owner {
 		return ""
 	}
-	return fmt.Sprintf("the workspace belongs to %s (uid %d), and this is uid %d: run as its owner, or chown it", name(owner), owner, user)
+	return fmt.Sprintf("the workspace belongs to %s (uid %d), and this is uid %d: run as its owner, or give it to this account", name(owner), owner, user)
 }
 
-// ClosedError is a workspace whose own folder keeps its owner out. Steps work as
-// its owner, also where root runs them.
-type ClosedError struct {
-	dir  string
-	mode uint32
+// otherGroup says why a user's steps get copies: a box has one group, the user's
+// own. The layer of a step may not be given to a group that he is not in, and
+// through an overlay no file of another group can be changed, whoever is in it
+// (EOVERFLOW). In a copy all is of his own. "" if they get an overlay. Root's boxes
+// have the group of the workspace.
+func otherGroup(user, own, group int, dir string) (why string) {
+	if user == 0 || own == group {
+		return ""
+	}
+	return fmt.Sprintf("it belongs to group %d, and this account's is %d, the only one in a box; to spare the copies: chgrp -R %d %s", group, own, own, gha.ShellWord(dir))
 }
 
-func (e *ClosedError) Error() string {
-	return fmt.Sprintf("the mode of %s is %04o, so its owner, which steps work as, may not read, write and enter it", e.dir, e.mode)
-}
+// FolderError is a workspace whose own folder lets no step of this user's work in
+// it: by its owner or by its mode.
+type FolderError struct{ why, fix string }
+
+func (e *FolderError) Error() string { return e.why }
 
 // Fix is what to type.
-func (e *ClosedError) Fix() []string { return []string{"chmod u+rwx " + gha.ShellWord(e.dir)} }
+func (e *FolderError) Fix() []string { return []string{e.fix} }
 
+// closed is about a mode that keeps the owner out. Steps work as the owner, also
+// where root runs them.
 func closed(dir string, mode uint32) error {
 	if mode&0o700 == 0o700 {
 		return nil
 	}
-	return &ClosedError{dir, mode & 0o7777}
+	return &FolderError{
+		fmt.Sprintf("the mode of %s is %04o, so its owner, which steps work as, may not read, write and enter it", dir, mode&0o7777),
+		"chmod u+rwx " + gha.ShellWord(dir),
+	}
 }
 
 // userName is the name of an account, if it has one.
@@ -190,12 +225,16 @@ func (t *Tree) Close() error {
 		t.away(txn, room, roomSize{}, err)
 	}
 	t.closing.Wait()
-	err := errors.Join(t.leftover...)
+	err := errors.Join(errors.Join(t.leftover...), t.closeSetups())
 	for _, list := range t.unused {
 		for _, p := range list {
 			err = errors.Join(err, closeRoom(p.room))
 		}
 	}
+	for _, f := range t.held {
+		f.Close()
+	}
+	t.held = nil
 	if t.shadow != nil {
 		err = errors.Join(err, t.shadow.Close())
 	}
@@ -218,11 +257,15 @@ type view struct {
 	// absent are what the copy lacks, which the step did not delete.
 	absent []string
 	full   <-chan struct{} // closed when too much was written at some time
+	over   *layer          // what the step's setup wrote; nil for none
+	// protect are places in the box, below the workspace, that the step only reads.
+	protect []string
 }
 
 // view opens the workspace for a step: the state as it is now, which nothing
 // changes until the view is closed.
-func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
+// over is what the step's setup wrote, which lies over that state; nil for none.
+func (t *Tree) view(ctx context.Context, s PlanStep, over *layer) (*view, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.half != nil {
@@ -231,10 +274,16 @@ func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 	if t.bare != nil {
 		return nil, fmt.Errorf("what is secret in the workspace cannot be hidden any more: %w", t.bare)
 	}
-	v := &view{t: t, id: s.ID, size: sizeOf(s), seq: t.seq, mask: t.mask, why: t.copies}
+	if len(t.kept) >= mostKept {
+		return nil, errKept
+	}
+	v := &view{t: t, id: s.ID, size: sizeOf(s), seq: t.seq, mask: t.mask, why: t.copies, over: over}
 	err := v.begin(s)
 	if err != nil {
 		return nil, err
+	}
+	if over != nil && v.why == "" {
+		v.stack = append(v.stack, delta.Layer{Dir: over.after, Marks: true})
 	}
 	for _, l := range t.kept {
 		v.stack = append(v.stack, delta.Layer{Dir: l.after, Marks: true})
@@ -263,9 +312,9 @@ func (t *Tree) view(ctx context.Context, s PlanStep) (*view, error) {
 // inodesPerMiB is how many files a step may have for each MiB of diskMb.
 const inodesPerMiB = 256
 
-func (t *Tree) roomOptions(s PlanStep, dir string) disk.Options {
+func (t *Tree) roomOptions(s PlanStep, txn *commit.Txn) disk.Options {
 	return disk.Options{
-		Dir: dir, Bytes: s.DiskMb << 20, Inodes: s.DiskMb * inodesPerMiB, MemoryBytes: s.MemoryMb << 20,
+		Dir: txn.Dir(), At: txn.At(), Bytes: s.DiskMb << 20, Inodes: s.DiskMb * inodesPerMiB, MemoryBytes: s.MemoryMb << 20,
 		Root: os.Geteuid() == 0, UID: t.owner.uid, GID: t.owner.gid, Mode: t.owner.mode, Images: &t.images,
 	}
 }
@@ -340,7 +389,7 @@ func (t *Tree) make(s PlanStep) (_ *commit.Txn, _ *disk.Room, err error) {
 	}
 	p.txn.For(s.ID)
 	if p.room == nil {
-		if p.room, err = disk.Open(t.roomOptions(s, p.txn.Dir())); err != nil {
+		if p.room, err = disk.Open(t.roomOptions(s, p.txn)); err != nil {
 			return nil, nil, errors.Join(err, p.txn.Drop())
 		}
 	}
@@ -385,7 +434,7 @@ func (v *view) makeCopy(ctx context.Context, s PlanStep) error {
 	if err != nil {
 		return fmt.Errorf("measure the workspace: %w", err)
 	}
-	o := v.t.roomOptions(s, v.txn.Dir())
+	o := v.t.roomOptions(s, v.txn)
 	v.whole = whole
 	o.Bytes += whole.Bytes
 	o.Inodes += whole.Inodes
@@ -401,10 +450,29 @@ func (v *view) makeCopy(ctx context.Context, s PlanStep) error {
 	if err := v.mask.Apply(v.room.Upper()); err != nil {
 		return fmt.Errorf("keep secrets out of the step's copy: %w", err)
 	}
+	if v.over != nil {
+		if err := v.replay(ctx); err != nil {
+			return fmt.Errorf("bring what the setup wrote into the step's copy: %w", err)
+		}
+	}
 	if v.base, err = v.room.Used(); err != nil {
 		return fmt.Errorf("measure the step's copy of the workspace: %w", err)
 	}
 	return nil
+}
+
+// replay does in the step's copy what its setup did in another.
+func (v *view) replay(ctx context.Context) error {
+	store, err := commit.Open(v.room.Named(), commit.Options{At: v.room.Upper()})
+	if err != nil {
+		return err
+	}
+	txn, err := store.New(v.id)
+	if err == nil {
+		txn.Keep = true // other steps need it too
+		_, err = txn.Commit(ctx, v.over.changes, v.over.held)
+	}
+	return errors.Join(err, store.Close())
 }
 
 // transactions are those of the folder that changes are brought into.
@@ -421,10 +489,10 @@ func (t *Tree) makeShadow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := clone.Tree(ctx, t.workspace, txn.Upper(), clone.Options{}); err != nil {
+	if _, err := clone.Tree(ctx, t.workspace, txn.UpperAt(), clone.Options{}); err != nil {
 		return fmt.Errorf("copy the workspace, which is to stay as it is: %w", err)
 	}
-	if t.shadow, err = commit.Open(txn.Upper(), commit.Options{}); err != nil {
+	if t.shadow, err = commit.Open(txn.Upper(), commit.Options{At: txn.UpperAt()}); err != nil {
 		return err
 	}
 	t.bottom = txn.Upper()
@@ -433,9 +501,9 @@ func (t *Tree) makeShadow(ctx context.Context) error {
 
 // show tells a box's spec what its workspace is.
 func (v *view) show(b *box.Spec) {
-	b.FileBytes = v.room.FileSize()
+	b.FileBytes, b.Protect = v.room.FileSize(), v.protect
 	if v.why != "" {
-		b.Workspace = v.room.Upper()
+		b.Workspace = v.room.Named()
 		return
 	}
 	o := &box.Overlay{Base: v.room.Base(), UID: v.t.owner.uid, GID: v.t.owner.gid}
@@ -502,6 +570,32 @@ func (v *view) used(ctx context.Context) (box.DiskUse, error) {
 	}, nil
 }
 
+// overrun says whether the step wrote more than it may, while it goes on.
+func (v *view) overrun() (box.DiskUse, error) {
+	u, err := v.room.Used()
+	if err != nil {
+		return box.DiskUse{}, fmt.Errorf("measure what the step wrote: %w", err)
+	}
+	bytes, inodes := v.room.Bound()
+	full := u.Full
+	select {
+	case <-v.full:
+		full = true
+	default:
+	}
+	over := u.Over(bytes, inodes)
+	if !full && !over {
+		return box.DiskUse{}, nil
+	}
+	if v.why == "" && v.room.By() != disk.Sampler {
+		u.Bytes, u.Inodes = min(u.Bytes, bytes), min(u.Inodes, inodes)
+	}
+	return box.DiskUse{
+		By: v.room.By(), BoundBytes: bytes - v.whole.Bytes, UsedBytes: u.Bytes - v.base.Bytes,
+		BoundInodes: inodes - v.whole.Inodes, UsedInodes: u.Inodes - v.base.Inodes, Over: over, Full: full,
+	}, nil
+}
+
 // maxCounted is how many files a step may have written for them to be counted one
 // by one. What the overlay keeps beside them is nothing next to more.
 const maxCounted = 4096
@@ -549,7 +643,7 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 		}
 		if path := collide(l.changes, changes); path != "" {
 			v.close()
-			return fmt.Errorf("%w: %q was changed by this step and, meanwhile, by %s; let one need the other", errConflict, path, l.id)
+			return fmt.Errorf("%w: %q was changed by this step and, meanwhile, by %s; let one need the other", errConflict, path, l.by(path))
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -557,7 +651,7 @@ func (v *view) keep(ctx context.Context, changes []workspace.Change) error {
 		return err
 	}
 	t.seq++
-	l := &layer{seq: t.seq, id: v.id, changes: changes, after: v.room.Upper(), txn: v.txn}
+	l := &layer{seq: t.seq, id: v.id, changes: changes, after: v.room.Named(), held: v.room.Upper(), txn: v.txn, saw: v.seq}
 	t.recent = append(t.recent, l)
 	if v.why != "" || t.last(v) && len(t.kept) == 0 {
 		// Nobody sees the workspace but through a copy, or nobody at all.
@@ -591,18 +685,17 @@ func (v *view) settle(ctx context.Context, l *layer) error {
 	if v.room.Base() != "" {
 		return nil
 	}
-	to := v.txn.Upper()
-	if _, err := clone.Tree(ctx, l.after, to, clone.Options{Marks: true}); err != nil {
+	if _, err := clone.Tree(ctx, l.held, v.txn.UpperAt(), clone.Options{Marks: true}); err != nil {
 		return fmt.Errorf("keep what step %s wrote: %w", l.id, err)
 	}
-	l.after = to
+	l.after, l.held = v.txn.Upper(), v.txn.UpperAt()
 	v.t.away(nil, v.room, v.size, nil)
 	v.room = nil
 	return nil
 }
 
 func (t *Tree) commit(ctx context.Context, l *layer) error {
-	if _, err := l.txn.Commit(ctx, l.changes, l.after); err != nil {
+	if _, err := l.txn.Commit(ctx, l.changes, l.held); err != nil {
 		if errors.Is(err, commit.ErrIncomplete) {
 			t.half = err
 		}
@@ -611,10 +704,23 @@ func (t *Tree) commit(ctx context.Context, l *layer) error {
 	// They are there now, whatever becomes of the mask or of the run. It is the
 	// next step that must not see what a mask that could not be made would hide: a
 	// step can fill the disk that the mask is written to.
-	if err := t.renewMask(context.WithoutCancel(ctx)); err != nil {
+	renew := t.renewMask
+	if l.secret {
+		renew = t.newMask
+	}
+	if err := renew(context.WithoutCancel(ctx)); err != nil {
 		t.bare = err
 	}
 	return nil
+}
+
+// newMask looks at all of the workspace, as when it was opened: what the host wrote
+// since then can be as secret as what was there.
+func (t *Tree) newMask(ctx context.Context) (err error) {
+	if t.mask, err = scrub.Find(ctx, t.bottom, scrub.Options{Home: t.home}); err != nil {
+		return fmt.Errorf("find the secrets in the workspace: %w", err)
+	}
+	return t.writeMask()
 }
 
 // renewMask looks again at what is hidden, once the workspace has changed: a
@@ -646,7 +752,7 @@ func (t *Tree) writeMask() error {
 		return err
 	}
 	t.maskDir = txn.Upper()
-	return t.mask.Write(t.maskDir, t.owner.uid, t.owner.gid)
+	return t.mask.Write(txn.UpperAt(), t.owner.uid, t.owner.gid)
 }
 
 // flush brings into the workspace what is kept, once nobody sees it below a
@@ -655,21 +761,111 @@ func (t *Tree) flush(ctx context.Context) {
 	if len(t.open) > 0 {
 		return
 	}
-	var failed bool
+	var failed []*layer
 	for _, l := range slices.Backward(t.kept) {
-		if failed {
-			// What came later was done to a state that is not there.
-			t.broken[l.id] = errors.New("what an earlier step changed could not be brought into the workspace")
-		} else {
+		err := t.stands(l, failed)
+		if err == nil {
 			l.txn.Keep = false
-			if err := t.commit(ctx, l); err != nil {
-				failed = true
-				t.broken[l.id] = err
+			err = t.commit(ctx, l)
+		}
+		switch {
+		case err == nil:
+		case l.host:
+			for _, id := range l.calls {
+				t.lost = append(t.lost, fmt.Errorf("%s: what it wrote could not be brought into the workspace: %w", id, err))
 			}
+			failed = append(failed, l)
+		default:
+			t.broken[l.id] = &unkept{err, fewPaths(l.changes)}
+			failed = append(failed, l)
 		}
 		t.away(nil, l.room, roomSize{}, nil)
 	}
 	t.kept = nil
+}
+
+// unkept is why what a step had kept is not in the workspace, and what that is.
+type unkept struct {
+	error
+	paths string
+}
+
+func (e *unkept) Unwrap() error { return e.error }
+
+// pathsOf names some of what was changed.
+func fewPaths(changes []workspace.Change) string {
+	var names []string
+	for _, c := range changes {
+		if c.Type == "dir" && c.Change != workspace.Deleted {
+			continue
+		}
+		if len(names) == 5 {
+			names = append(names, "more")
+			break
+		}
+		names = append(names, inert(c.Path))
+	}
+	return strings.Join(names, ", ")
+}
+
+// stands says why a layer was made for a state that is not there, since one below it
+// could not be brought into the workspace. Of what the host wrote, that is what saw
+// it, or lies in it; of a step, whatever came later.
+func (t *Tree) stands(l *layer, failed []*layer) error {
+	if t.half != nil && len(failed) > 0 {
+		return errors.New("what was changed before could be brought into the workspace by half")
+	}
+	for _, f := range failed {
+		if f.host && (l.host || l.saw < f.seq) && collide(f.changes, l.changes) == "" {
+			continue
+		}
+		if f.host {
+			return fmt.Errorf("what %s wrote before could not be brought into the workspace", f.by(""))
+		}
+		return errors.New("what an earlier step changed could not be brought into the workspace")
+	}
+	return nil
+}
+
+// by is who did to a path what a layer has.
+func (l *layer) by(path string) string {
+	for _, id := range l.calls {
+		if _, of, _ := strings.Cut(id, " "); of == inert(path) {
+			return id
+		}
+	}
+	return l.id
+}
+
+// lose has Lost tell of a step whose result was given away before.
+func (t *Tree) lose(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lostOf(err)
+}
+
+func (t *Tree) lostOf(err error) {
+	if u := (*unkept)(nil); errors.As(err, &u) {
+		err = fmt.Errorf("a call that had ended wrote %s: %w", u.paths, u.error)
+	}
+	t.lost = append(t.lost, err)
+}
+
+// Lost are the changes of the host's that Change kept, and those of calls that were
+// over, that could not be brought into the workspace later, each told once. last:
+// nothing runs any more that will look for failures of its own.
+func (t *Tree) Lost(last bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if last {
+		for _, id := range slices.Sorted(maps.Keys(t.broken)) {
+			t.lostOf(t.broken[id])
+		}
+		t.broken = map[string]error{}
+	}
+	lost := t.lost
+	t.lost = nil
+	return errors.Join(lost...)
 }
 
 // failures are the steps whose kept changes could not be brought into the
@@ -685,7 +881,7 @@ func (t *Tree) failures() map[string]error {
 // Probe shows an empty box the workspace as steps will see it, to find out
 // whether this host can do that. What it returns takes everything away again.
 func (t *Tree) Probe(ctx context.Context, b *box.Spec) (end func(), err error) {
-	v, err := t.view(ctx, PlanStep{ID: "probe", DiskMb: 4})
+	v, err := t.view(ctx, PlanStep{ID: "probe", DiskMb: 4}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -718,8 +914,17 @@ func (t *Tree) full() bool {
 	return len(t.kept) >= maxKept
 }
 
-// maxKept is how many layers may lie below a step's own.
-const maxKept = 200
+// maxKept is how many layers may lie below a step's own before no other is begun
+// beside it. mostKept is past which there is no other at all, since a box can be
+// given no more, and maxHostKept past which the host adds none.
+const (
+	maxKept     = 200
+	mostKept    = 230
+	maxHostKept = 128
+)
+
+// errKept: overlayfs and the way to it take no more layers.
+var errKept = errors.New("too much is kept that is not yet in the workspace, because something runs that began before it: close the kernel, or wait for the call, that has been open for longest")
 
 // drop forgets what the step wrote.
 func (v *view) drop() {

@@ -14,7 +14,7 @@ import (
 // written opens a view, writes a file to its layer and gives the changes.
 func written(t *testing.T, tree *Tree, name, text string) (*view, []workspace.Change) {
 	t.Helper()
-	v, err := tree.view(t.Context(), PlanStep{ID: name, DiskMb: 4})
+	v, err := tree.view(t.Context(), PlanStep{ID: name, DiskMb: 4}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestTreeShowsNothingOnceItCannotHideWhatIsSecret(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "b")); err != nil || string(b) != "2" || sr.Status != StatusPassed || sr.Workspace != "committed" {
 		t.Errorf("the step is %s (%s), %s, and the workspace has %q (%v)", sr.Status, sr.Reason, sr.Workspace, b, err)
 	}
-	if v, err := tree.view(t.Context(), PlanStep{ID: "next", DiskMb: 4}); err == nil {
+	if v, err := tree.view(t.Context(), PlanStep{ID: "next", DiskMb: 4}, nil); err == nil {
 		v.drop()
 		t.Errorf("the next step sees the workspace through %+v", v.stack)
 	}
@@ -221,7 +221,7 @@ func TestTreeShowsTheModeThatTheWorkspaceHasNow(t *testing.T) {
 
 func TestOnlyWhatTheStepWroteCountsAsWritten(t *testing.T) {
 	tree, _ := openTree(t, map[string]string{"a": "x"})
-	v, err := tree.view(t.Context(), PlanStep{ID: "s", DiskMb: 4})
+	v, err := tree.view(t.Context(), PlanStep{ID: "s", DiskMb: 4}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,10 +252,26 @@ func TestAWorkspaceOfSomebodyElse(t *testing.T) {
 	}{
 		{"its owner can run steps on it", 1000, 1000, ""},
 		{"root can run steps on anybody's", 0, 1000, ""},
-		{"another user is told whose it is", 1001, 1000, "the workspace belongs to ann (uid 1000), and this is uid 1001: run as its owner, or chown it"},
-		{"so it is with root's", 1001, 0, "the workspace belongs to ann (uid 0), and this is uid 1001: run as its owner, or chown it"},
+		{"another user is told whose it is", 1001, 1000, "the workspace belongs to ann (uid 1000), and this is uid 1001: run as its owner, or give it to this account"},
+		{"so it is with root's", 1001, 0, "the workspace belongs to ann (uid 0), and this is uid 1001: run as its owner, or give it to this account"},
 	} {
 		if got := notOwner(tc.user, tc.owner, name); got != tc.want {
+			t.Errorf("%s: %q", tc.sentence, got)
+		}
+	}
+	for _, tc := range []struct {
+		sentence         string
+		user, own, group int
+		want             string
+	}{
+		{"of his own group he gets an overlay", 1000, 1000, 1000, ""},
+		{"root's boxes have the workspace's group", 0, 0, 1000, ""},
+		{
+			"of another group he gets copies, and is told what spares them", 1000, 1000, 100,
+			"it belongs to group 100, and this account's is 1000, the only one in a box; to spare the copies: chgrp -R 1000 '/w/a b'",
+		},
+	} {
+		if got := otherGroup(tc.user, tc.own, tc.group, "/w/a b"); got != tc.want {
 			t.Errorf("%s: %q", tc.sentence, got)
 		}
 	}

@@ -53,7 +53,7 @@ func (r *Runner) openWay(s PlanStep) (*way, error) {
 	if w == nil {
 		return nil, err
 	}
-	ledger := &egress.Ledger{Step: s.ID}
+	ledger := &egress.Ledger{Step: s.ID, Setup: s.InSetup}
 	if r.EgressLog != nil {
 		ledger.Log = &maskedLines{w: r.EgressLog, m: r.Masker}
 	}
@@ -116,6 +116,12 @@ func (w *way) show(b *box.Spec) {
 // report writes down whom the step talked to, and what its list should be.
 func (w *way) report(sr *StepResult, s PlanStep) {
 	records := w.proxy.Ledger.Records()
+	w.told(sr, records)
+	w.advise(sr, s, records)
+}
+
+// told writes down requests.
+func (w *way) told(sr *StepResult, records []egress.Record) {
 	for _, rec := range records {
 		sr.Egress = append(sr.Egress, EgressRecord{
 			Host: rec.Host, Port: rec.Port, Protocol: rec.Protocol, Verdict: rec.Verdict, Reason: rec.Reason, Rule: rec.Rule,
@@ -123,6 +129,10 @@ func (w *way) report(sr *StepResult, s PlanStep) {
 			Expected: rec.Verdict == egress.Denied && egress.Expected(w.expected, rec),
 		})
 	}
+}
+
+// advise writes down what the list should be, after all requests.
+func (w *way) advise(sr *StepResult, s PlanStep, records []egress.Record) {
 	if s.EgressMode == ModeAudit {
 		sr.EgressProposal = append(sr.EgressProposal, egress.Proposal(records)...)
 		return

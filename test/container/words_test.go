@@ -50,7 +50,7 @@ func (e ended) refused(t *testing.T, why string, fix []string) {
 
 // steps of the test's list, with each engine.
 func eachEngine(t *testing.T, test func(t *testing.T, engine string)) {
-	for _, e := range []string{"native", "kern"} {
+	for _, e := range []string{"native", "kern", "gvisor"} {
 		t.Run(e, func(t *testing.T) { test(t, e) })
 	}
 }

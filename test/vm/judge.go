@@ -84,7 +84,11 @@ func passes(engine string) func(result) verdict {
 				return wrong("not proved: %s: %s", c.Control, c.How)
 			}
 		}
-		for _, c := range controls {
+		want := controls
+		if engine == ownKernel {
+			want = append(slices.Clone(want), "own_kernel")
+		}
+		for _, c := range want {
 			if !proved[c] {
 				return wrong("%s was not proved", c)
 			}
@@ -101,13 +105,8 @@ func passes(engine string) func(result) verdict {
 // refuses wants a run that was refused, with these words, and ran nothing.
 func refuses(words refusal) func(result) verdict {
 	return func(r result) verdict {
-		if v, ended := r.ended(3); !ended {
+		if v := declines(words)(r); !v.ok {
 			return v
-		}
-		for _, w := range words {
-			if !strings.Contains(r.stderr, w) {
-				return wrong("refused without the words %q: %s", w, lastLine(r.stderr))
-			}
 		}
 		p, err := r.parse()
 		switch {
@@ -122,6 +121,94 @@ func refuses(words refusal) func(result) verdict {
 			}
 		}
 		return right("refused, with the words")
+	}
+}
+
+// declines wants a command that is no run to be refused, with these words.
+func declines(words refusal) func(result) verdict {
+	return func(r result) verdict {
+		if v, ended := r.ended(3); !ended {
+			return v
+		}
+		for _, w := range words {
+			if !strings.Contains(r.stderr, w) {
+				return wrong("refused without the words %q: %s", w, lastLine(r.stderr))
+			}
+		}
+		return right("refused, with the words")
+	}
+}
+
+// confines wants a run that passed, with both the step in the profile and the one
+// in none. What each can do and cannot, it looks at itself.
+func confines(engine string) func(result) verdict {
+	return func(r result) verdict {
+		v := passes(engine)(r)
+		if !v.ok {
+			return v
+		}
+		p, err := r.parse()
+		if err != nil {
+			return wrong("%v", err)
+		}
+		var ids []string
+		for _, s := range p.Steps {
+			ids = append(ids, s.ID)
+		}
+		if want := []string{"free", "confined"}; !slices.Equal(ids, want) {
+			return wrong("the steps are %q, want %q", ids, want)
+		}
+		return right("confined, and free without")
+	}
+}
+
+// diagnoses wants doctor to be content, or else to find these causes and to say of
+// each what it costs, what to type and how to see that it is mended.
+func diagnoses(engine string, finds []find) func(result) verdict {
+	return func(r result) verdict {
+		want := 0
+		if len(finds) > 0 {
+			want = 3
+		}
+		if v, ended := r.ended(want); !ended {
+			return v
+		}
+		var d struct {
+			Ready   bool
+			Engines []struct {
+				Name string
+				Ran  bool
+			}
+			Findings []struct {
+				Check, Status, Found, Costs, Verify string
+				Fix                                 []string
+			}
+		}
+		if err := json.Unmarshal([]byte(r.stdout), &d); err != nil {
+			return wrong("exit %d, and no JSON: %v", want, err)
+		}
+		if d.Ready != (want == 0) || len(d.Engines) != 1 || d.Engines[0].Name != engine || d.Engines[0].Ran != d.Ready {
+			return wrong("exit %d, but ready is %v and the engines are %v", want, d.Ready, d.Engines)
+		}
+		found := 0
+		for _, f := range d.Findings {
+			if f.Status != "ok" && f.Status != "warn" && (len(finds) == 0 || f.Costs == "" || len(f.Fix) == 0 || f.Verify == "") {
+				return wrong("%s is %q without all that is to be said of it: %s", f.Check, f.Status, f.Found)
+			}
+			for _, w := range finds {
+				if f.Check == w.check && f.Status == "fail" && strings.Contains(f.Found, w.found) &&
+					slices.ContainsFunc(f.Fix, func(line string) bool { return strings.HasPrefix(line, w.fix) }) {
+					found++
+				}
+			}
+		}
+		switch {
+		case found != len(finds):
+			return wrong("%d of the %d causes are named with what to type: %s", found, len(finds), r.stdout)
+		case want == 0:
+			return right("a full box ran")
+		}
+		return right("refused, with cause and fix")
 	}
 }
 

@@ -86,6 +86,68 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
+func TestConfines(t *testing.T) {
+	steps := func(ids ...string) func(*report) {
+		return func(p *report) {
+			one := p.Steps[0]
+			p.Steps = nil
+			for _, id := range ids {
+				one.ID = id
+				p.Steps = append(p.Steps, one)
+			}
+		}
+	}
+	failed := func(p *report) {
+		steps("free", "confined")(p)
+		p.Verdict = "fail"
+	}
+	for _, c := range []struct {
+		name string
+		r    result
+		seen string
+	}{
+		{"both steps", result{status: status(0), report: passing(t, steps("free", "confined"))}, ""},
+		{"not the one that is confined", result{status: status(0), report: passing(t, steps("free"))}, "the steps are"},
+		{"not the one that is free", result{status: status(0), report: passing(t, steps("confined"))}, "the steps are"},
+		{"one failed", result{status: status(1), report: passing(t, failed)}, "exit 1, want 0"},
+	} {
+		wants(t, c.name, confines("native")(c.r), c.seen)
+	}
+}
+
+func TestDiagnoses(t *testing.T) {
+	const (
+		well = `{"ready": true, "engines": [{"name": "native", "ran": true}], "findings": [{"check": "kernel", "status": "ok"}, {"check": "sudo", "status": "warn"}]}`
+		ill  = `{"ready": false, "engines": [{"name": "native", "ran": false}], "findings": [
+			{"check": "control-groups", "status": "fail", "found": "so it is", "costs": "all", "fix": ["# words", "type this", "or that"], "verify": "look"}]}`
+	)
+	finds := []find{{"control-groups", "so it", "type"}, {"control-groups", "so it", "or that"}}
+	for _, c := range []struct {
+		name  string
+		finds []find
+		r     result
+		seen  string
+	}{
+		{"well", nil, result{status: status(0), stdout: well}, ""},
+		{"ill, and it says so", finds, result{status: status(3), stdout: ill}, ""},
+		{"ill, and it is content", finds, result{status: status(0), stdout: well}, "exit 0, want 3"},
+		{"well, and it is not content", nil, result{status: status(3), stdout: ill}, "exit 3, want 0"},
+		{"no status", nil, result{stdout: well}, "did not end"},
+		{"no JSON", nil, result{status: status(0), stdout: "fine"}, "no JSON"},
+		{"content without a box", nil, result{status: status(0), stdout: strings.Replace(well, `"ran": true`, `"ran": false`, 1)}, "the engines are"},
+		{"by another engine", nil, result{status: status(0), stdout: strings.Replace(well, `"native"`, `"kern"`, 1)}, "the engines are"},
+		{"content, and a check failed", nil, result{status: status(0), stdout: strings.Replace(well, `"warn"`, `"fail"`, 1)}, `sudo is "fail"`},
+		{"refused, and ready", finds, result{status: status(3), stdout: strings.Replace(ill, `"ready": false`, `"ready": true`, 1)}, "ready is true"},
+		{"another cause", finds, result{status: status(3), stdout: strings.Replace(ill, "so it is", "so what", 1)}, "0 of the 2 causes"},
+		{"another check", finds, result{status: status(3), stdout: strings.Replace(ill, "control-groups", "disk", 1)}, "0 of the 2 causes"},
+		{"another thing to type", finds, result{status: status(3), stdout: strings.Replace(ill, "or that", "or not", 1)}, "1 of the 2 causes"},
+		{"no way to see that it is mended", finds, result{status: status(3), stdout: strings.Replace(ill, `"look"`, `""`, 1)}, "without all that is to be said"},
+		{"not what it costs", finds, result{status: status(3), stdout: strings.Replace(ill, `"all"`, `""`, 1)}, "without all that is to be said"},
+	} {
+		wants(t, c.name, diagnoses("native", c.finds)(c.r), c.seen)
+	}
+}
+
 func TestHolds(t *testing.T) {
 	const good = "--- PASS: TestConformance (9.00s)\n    --- PASS: TestConformance/as_root (8.00s)\n" +
 		"        --- PASS: TestConformance/as_root/a (1.00s)\n        --- PASS: TestConformance/as_root/b (1.00s)\n"

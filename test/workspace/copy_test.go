@@ -56,3 +56,32 @@ func TestTheSameScriptLeavesTheSameTreeWithACopyOfTheWorkspace(t *testing.T) {
 		}
 	})
 }
+
+// A box has one group. Where the workspace belongs to another one, nothing of it
+// could be changed through an overlay, and a layer cannot be given to a group that
+// the user is not in: a run was refused for it, without a word on what helps.
+func TestAWorkspaceOfAnotherGroup(t *testing.T) {
+	need.Root(t)
+	eachWay(t, func(t *testing.T, w way) {
+		p := newPlace(t, w)
+		old := filepath.Join(p.workspace, "sub/old")
+		do(t, os.Mkdir(filepath.Dir(old), 0o755), os.WriteFile(old, []byte("a"), 0o644))
+		p.own(t)
+		const other = 54321
+		for _, name := range []string{"", "sub", "sub/old"} {
+			do(t, os.Lchown(filepath.Join(p.workspace, name), -1, other))
+		}
+		r := p.run(t, w.file("", scriptStep{id: "change", text: "printf b >>sub/old; printf c >sub/new"}))
+		r.exits(0)
+		for name, want := range map[string]string{"sub/old": "ab", "sub/new": "c"} {
+			if b, err := os.ReadFile(filepath.Join(p.workspace, name)); err != nil || string(b) != want {
+				t.Errorf("%s is %q, %v", name, b, err)
+			}
+		}
+		told := slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "chgrp -R") && strings.Contains(n, p.workspace) })
+		if told != w.normal() { // root's boxes have the group of the workspace
+			t.Errorf("notes %q", r.Notes)
+		}
+		p.clean(t)
+	})
+}

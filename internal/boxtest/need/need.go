@@ -28,8 +28,8 @@ const Require = "BOX_REQUIRE"
 // Names is every reason there is to skip a test.
 func Names() []string {
 	return []string{
-		"root", "normal user", "userns", "overlay", "seccomp", "idmap", "limits", "cpu", "kern", "static",
-		"python3", "curl", "git", "npm", "loop", "tmpfs", "setid", "devices", "address", "ipv6", "sudo",
+		"root", "normal user", "userns", "overlay", "seccomp", "idmap", "limits", "cpu", "kern", "runsc", "static",
+		"python3", "curl", "git", "node", "npm", "pip", "loop", "tmpfs", "setid", "devices", "address", "ipv6", "sudo",
 		// Tried by the tests that need them.
 		"act",                 // the program that runs workflows
 		"servers",             // sshd, PostgreSQL and Redis

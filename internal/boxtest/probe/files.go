@@ -6,6 +6,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -114,6 +115,9 @@ var files = []action{
 	{"symlink", 2, func(a []string) Answer { return failed(unix.Symlink(a[0], a[1])) }},
 	{"link", 2, func(a []string) Answer { return failed(unix.Link(a[0], a[1])) }},
 	{"chmod", 2, func(a []string) Answer { return failed(unix.Chmod(a[0], uint32(number(a[1])))) }},
+	// set-id tries every way to have a set-id file in a folder, and tells of each how it
+	// ended: a name and an error.
+	{"set-id", 1, func(a []string) Answer { return Answer{List: setIDs(a[0])} }},
 	{"chown", 3, func(a []string) Answer { return failed(unix.Chown(a[0], number(a[1]), number(a[2]))) }},
 	{"mknod", 4, func(a []string) Answer {
 		return failed(unix.Mknod(a[0], uint32(number(a[1])), int(unix.Mkdev(uint32(number(a[2])), uint32(number(a[3]))))))
@@ -155,4 +159,65 @@ func mountFlags(f int64) []string {
 		}
 	}
 	return out
+}
+
+// setIDs makes a file for each call, that it gives the bits or is born with them.
+func setIDs(dir string) (ended []string) {
+	const bits, fchmodat2 = 0o6755, 452
+	at := func(name string) string { return dir + "/" + name }
+	try := func(name string, call func(path string) error) {
+		if a := failed(call(at(name))); a.Err != "" {
+			ended = append(ended, name+" "+a.Err)
+		} else {
+			ended = append(ended, name)
+		}
+	}
+	made := func(call func(path string, fd int) error) func(string) error {
+		return func(path string) error {
+			fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o755)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return call(path, fd)
+		}
+	}
+	opened := func(fd int, err error) error {
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}
+	try("chmod", made(func(path string, _ int) error { return unix.Chmod(path, bits) }))
+	try("fchmod", made(func(_ string, fd int) error { return unix.Fchmod(fd, bits) }))
+	try("fchmodat", made(func(path string, _ int) error { return unix.Fchmodat(unix.AT_FDCWD, path, bits, 0) }))
+	try("fchmodat2", made(func(path string, _ int) error {
+		p, err := unix.BytePtrFromString(path)
+		if err != nil {
+			return err
+		}
+		cwd := unix.AT_FDCWD
+		_, _, en := unix.Syscall6(fchmodat2, uintptr(cwd), uintptr(unsafe.Pointer(p)), bits, 0, 0, 0)
+		return en
+	}))
+	try("open", func(path string) error { return opened(unix.Open(path, unix.O_WRONLY|unix.O_CREAT, bits)) })
+	try("openat2", func(path string) error {
+		return opened(unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CREAT, Mode: bits}))
+	})
+	try("tmpfile", func(path string) error {
+		fd, err := unix.Open(dir, unix.O_WRONLY|unix.O_TMPFILE, bits)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+	})
+	try("mknod", func(path string) error { return unix.Mknod(path, unix.S_IFREG|bits, 0) })
+	try("folder", func(path string) error {
+		if err := unix.Mkdir(path, 0o755); err != nil {
+			return err
+		}
+		return unix.Chmod(path, 0o2755)
+	})
+	return ended
 }

@@ -197,12 +197,22 @@ var network = []action{
 				return Answer{Err: "nobody made " + a[2]}
 			}
 		}
+		// An answer that is there can be missed in a moment in which nobody ran, so
+		// those without one are looked at again.
 		buf := make([]byte, 12)
-		for _, c := range held {
-			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
-			if n, _ := io.ReadFull(c, buf); string(buf[:n]) == "HTTP/1.1 503" {
-				away++
+		silent := held
+		for range 3 {
+			var still []net.Conn
+			for _, c := range silent {
+				_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+				if n, _ := io.ReadFull(c, buf); string(buf[:n]) == "HTTP/1.1 503" {
+					away++
+				} else {
+					still = append(still, c)
+				}
 			}
+			silent = still
+			time.Sleep(200 * time.Millisecond)
 		}
 		ans.List = []string{fmt.Sprint(len(held)), fmt.Sprint(away)}
 		return ans

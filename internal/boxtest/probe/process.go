@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,11 +36,19 @@ var process = []action{
 	{"ids", 0, func([]string) Answer {
 		return Answer{Text: fmt.Sprint(os.Getuid(), os.Geteuid(), os.Getgid(), os.Getegid()), N: int64(os.Geteuid())}
 	}},
+	{"cpus", 0, func([]string) Answer {
+		var set unix.CPUSet
+		err := unix.SchedGetaffinity(0, &set)
+		ans := failed(err)
+		ans.N = int64(set.Count())
+		return ans
+	}},
 	{"fds", 0, descriptors},
 	{"pids", 0, pids},
 	{"caps", 0, caps},
 	{"kill", 2, func(a []string) Answer { return failed(unix.Kill(number(a[0]), unix.Signal(number(a[1])))) }},
 	{"kill everybody", 0, killEverybody},
+	{"signal by a file", 3, signalByFile},
 	{"own session", 0, func([]string) Answer {
 		sid, err := unix.Getsid(0)
 		if err != nil {
@@ -185,4 +194,60 @@ func daemon(a []string) Answer {
 		time.Sleep(5 * time.Millisecond)
 	}
 	return Answer{Err: "the daemon never came up"}
+}
+
+// signalByFile has the kernel send a process a signal for us, because a pipe can be
+// read: a[0] says how the pipe gets its owner.
+func signalByFile(a []string) Answer {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
+		return failed(err)
+	}
+	pid := os.Getpid()
+	if a[1] != "own" {
+		pid = number(a[1])
+	}
+	who := [2]int32{1, int32(pid)} // F_OWNER_PID
+	call := func(number, arg uintptr, at unsafe.Pointer) error {
+		if at != nil {
+			arg = uintptr(at)
+		}
+		nr := uintptr(unix.SYS_FCNTL)
+		if number > 0x8000 {
+			nr = unix.SYS_IOCTL
+		}
+		_, _, e := unix.Syscall(nr, uintptr(p[0]), number, arg)
+		runtime.KeepAlive(&who)
+		if e != 0 {
+			return e
+		}
+		return nil
+	}
+	var err error
+	switch a[0] {
+	case "F_SETOWN":
+		err = call(unix.F_SETOWN, uintptr(pid), nil)
+	case "F_SETOWN of the group":
+		err = call(unix.F_SETOWN, uintptr(-pid), nil)
+	case "F_SETOWN_EX":
+		err = call(unix.F_SETOWN_EX, 0, unsafe.Pointer(&who))
+	case "FIOSETOWN":
+		err = call(0x8901, 0, unsafe.Pointer(&who[1]))
+	case "SIOCSPGRP":
+		err = call(0x8902, 0, unsafe.Pointer(&who[1]))
+	default:
+		return Answer{Err: "unknown way " + a[0]}
+	}
+	if err == nil {
+		err = call(unix.F_SETSIG, uintptr(number(a[2])), nil)
+	}
+	if err == nil {
+		err = call(unix.F_SETFL, unix.O_ASYNC|unix.O_NONBLOCK, nil)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	_, err = unix.Write(p[1], []byte("x"))
+	time.Sleep(200 * time.Millisecond)
+	return failed(err)
 }

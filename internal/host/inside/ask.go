@@ -12,6 +12,10 @@ const Arg = "untrusted-steps-probe-box"
 // gets to.
 const WordVariable = "UNTRUSTED_STEPS_PROBE_WORD"
 
+// Refused is the exit code of a box whose kernel answers a forbidden call with an
+// error. Elsewhere that call is the end of its caller.
+const Refused = 5
+
 // Ask is what to try.
 type Ask struct {
 	// Proxy is where the way out is found; empty if there is none.
@@ -51,6 +55,8 @@ type Tried struct {
 	Err string `json:"err,omitempty"`
 	// Text is what was answered.
 	Text string `json:"text,omitempty"`
+	// Took is how long it took, in ms, where several controls are tried in one list.
+	Took float64 `json:"took,omitempty"`
 }
 
 // Process is an entry of the box's /proc.
@@ -83,10 +89,20 @@ type Seen struct {
 	Written []Tried `json:"written"`
 	// Tunnel is what the proxy answered, and how the greeting of TLS ended there.
 	Tunnel Tried `json:"tunnel"`
-	// Took is how long each group of attempts took, in ms, by the field's name.
+	// Kernel is what the box's kernel says of itself.
+	Kernel Kernel `json:"kernel"`
+	// Took is how long each other group of attempts took, in ms.
 	Took    map[string]float64 `json:"took"`
 	Forked  int                `json:"forked"`
 	ForkErr string             `json:"forkErr,omitempty"`
+}
+
+// Kernel is what a kernel says of itself: its release, the name of its build, and the
+// id that it drew when it was started, empty where it shows none.
+type Kernel struct {
+	Release string `json:"release"`
+	Build   string `json:"build"`
+	Boot    string `json:"boot,omitempty"`
 }
 
 // Args is the command line, after the program, that asks it.
@@ -106,9 +122,6 @@ func ReadAsk(text string) (*Ask, error) {
 	}
 	return &a, nil
 }
-
-// IsChild says whether this program was started in a probe box.
-func IsChild(args []string) bool { return len(args) == 3 && args[1] == Arg }
 
 // Read finds what a box showed in what it wrote. A box that printed anything
 // else has shown nothing.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +24,16 @@ import (
 // some of it.
 const patience = time.Second
 
-// Main tries what it is asked to, prints what came of it and ends.
-func Main(args []string) {
+// A program that links this package tries things in a probe box when it is started
+// for that, before main.
+func init() {
+	if len(os.Args) == 3 && os.Args[1] == Arg {
+		try(os.Args)
+	}
+}
+
+// try tries what it is asked to, prints what came of it and ends.
+func try(args []string) {
 	a, err := ReadAsk(args[2])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -42,16 +51,32 @@ func Main(args []string) {
 		os.Exit(3)
 	}
 	if a.Escape {
-		_ = unix.Unshare(unix.CLONE_NEWUTS)
+		if err := unix.Unshare(unix.CLONE_NEWUTS); err != nil {
+			os.Exit(Refused)
+		}
 		os.Exit(4) // nobody stopped it
 	}
 	os.Exit(0)
 }
 
-func (s *Seen) timed(name string, do func()) {
+func (s *Seen) timed(name string, do func()) { s.Took[name] = took(do) }
+
+// took is how long something takes, in ms.
+func took(do func()) float64 {
 	began := time.Now()
 	do()
-	s.Took[name] = float64(time.Since(began).Microseconds()) / 1000
+	return float64(time.Since(began).Microseconds()) / 1000
+}
+
+// each tries one thing after another and notes how long each took.
+func each(list []string, try func(string) Tried) (out []Tried) {
+	for _, what := range list {
+		var t Tried
+		ms := took(func() { t = try(what) })
+		t.Took = ms
+		out = append(out, t)
+	}
+	return out
 }
 
 func look(a Ask) *Seen {
@@ -61,25 +86,11 @@ func look(a Ask) *Seen {
 			s.Get = get(a.Proxy, a.Get)
 		}
 	})
-	s.timed("refused", func() {
-		for _, to := range a.Refused {
-			s.Refused = append(s.Refused, connect(a.Proxy, to))
-		}
-	})
-	s.timed("dials", func() {
-		for _, to := range a.Dial {
-			s.Dials = append(s.Dials, dial("tcp", to))
-		}
-		for _, to := range a.Packets {
-			s.Packets = append(s.Packets, packet(to))
-		}
-		s.Interfaces = interfaces()
-	})
-	s.timed("names", func() {
-		for _, name := range a.Names {
-			s.Names = append(s.Names, lookup(name))
-		}
-	})
+	s.Refused = each(a.Refused, func(to string) Tried { return connect(a.Proxy, to) })
+	s.Dials = each(a.Dial, func(to string) Tried { return dial("tcp", to) })
+	s.Packets = each(a.Packets, packet)
+	s.Interfaces = interfaces()
+	s.Names = each(a.Names, lookup)
 	s.timed("abstract", func() {
 		if a.Abstract != "" {
 			s.Abstract = dial("unix", "@"+a.Abstract)
@@ -98,18 +109,19 @@ func look(a Ask) *Seen {
 		_, _, en := unix.RawSyscall(unix.SYS_PERF_EVENT_OPEN, 0, 0, 0)
 		s.Calls = []Tried{tried("add_key", err), tried("perf_event_open", errOf(en))}
 	})
-	s.timed("host", func() {
-		s.Spaces, s.Processes = Spaces(), processes()
-		for _, path := range a.Files {
-			_, err := os.Lstat(path)
-			s.Files = append(s.Files, tried(path, err))
+	s.timed("host", func() { s.Spaces, s.Processes = Spaces(), processes() })
+	s.timed("kernel", func() {
+		k, err := ReadKernel()
+		if err != nil {
+			k = Kernel{} // which is not believed
 		}
+		s.Kernel = k
 	})
-	s.timed("root", func() {
-		for _, dir := range a.Write {
-			s.Written = append(s.Written, write(dir))
-		}
+	s.Files = each(a.Files, func(path string) Tried {
+		_, err := os.Lstat(path)
+		return tried(path, err)
 	})
+	s.Written = each(a.Write, write)
 	s.timed("tunnel", func() {
 		if a.Proxy != "" && a.Tunnel != "" {
 			s.Tunnel = greet(a.Proxy, a.Tunnel, a.As)
@@ -330,13 +342,13 @@ func status() map[string]string {
 	return out
 }
 
-// spaceKinds are the kinds of namespaces that a box must have of its own.
-var spaceKinds = []string{"user", "mnt", "pid", "net", "ipc", "uts"}
+// SpaceKinds are the kinds of namespaces that a box must have of its own.
+var SpaceKinds = []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"}
 
 // Spaces are this process's namespaces, by kind.
 func Spaces() map[string]string {
 	out := map[string]string{}
-	for _, kind := range spaceKinds {
+	for _, kind := range SpaceKinds {
 		id, err := os.Readlink("/proc/self/ns/" + kind)
 		if err != nil {
 			id = "? " + err.Error()
@@ -365,13 +377,17 @@ func processes() (out []Process) {
 	return out
 }
 
-// forks starts processes until it is refused, and ends them again.
+// forks starts processes until it is refused, and ends them again. Meanwhile the
+// runtime may start no thread, or it ends the program: where it may run one at a
+// time it wakes no other, and it is not told of calls that wait, for which it would
+// have another go on.
 func forks(most int) (n int, why string) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // once they are gone
 	var started []int
 	defer func() {
 		for _, pid := range started {
-			_ = unix.Kill(pid, unix.SIGKILL)
-			_, _ = unix.Wait4(pid, nil, 0, nil)
+			_, _, _ = syscall.RawSyscall(unix.SYS_KILL, uintptr(pid), uintptr(unix.SIGKILL), 0)
+			_, _, _ = syscall.RawSyscall6(unix.SYS_WAIT4, uintptr(pid), 0, 0, 0, 0, 0)
 		}
 	}()
 	for len(started) < most {
@@ -409,4 +425,18 @@ func grow(bytes int64) {
 	for i := 0; i < len(b); i += os.Getpagesize() {
 		b[i] = 1
 	}
+}
+
+// ReadKernel asks the kernel that answers us.
+func ReadKernel() (Kernel, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return Kernel{}, err
+	}
+	k := Kernel{Release: unix.ByteSliceToString(u.Release[:]), Build: unix.ByteSliceToString(u.Version[:])}
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err == nil {
+		k.Boot = strings.TrimSpace(string(id))
+	}
+	return k, nil
 }

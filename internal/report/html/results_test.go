@@ -36,15 +36,18 @@ func attack(i int) string { return attacks[i%len(attacks)] }
 func hostile() (*steps.Result, fstest.MapFS) {
 	files := fstest.MapFS{}
 	r := &steps.Result{Schema: 1, Verdict: "fail", DurationMs: 9000, Tool: steps.Tool{Name: attack(0), Version: attack(1)},
-		Host:  steps.Host{OS: attack(2), Kernel: attack(3), Arch: attack(4), Proof: []steps.Proof{{Control: attack(5), How: attack(6)}}},
+		Host:  steps.Host{OS: attack(2), Kernel: attack(3), Arch: attack(4), Proof: []steps.Proof{{Control: attack(5), How: attack(6), Engine: attack(8)}}},
 		Notes: attacks, StartedAt: attack(7), Refusal: &steps.Refusal{Cause: strings.Join(attacks, "\n"), Fix: attacks}}
 	for i, a := range attacks {
 		dir := fmt.Sprintf("steps/s%d/", i)
-		s := steps.StepResult{ID: a, Name: a, Status: "failed", StartedMs: int64(i) * 100, DurationMs: 500, Reason: a, Tail: a + "\n" + a, EngineNote: a,
+		s := steps.StepResult{ID: a, Name: a, Engine: a, EngineVersion: a, Kernel: a, Status: "failed", StartedMs: int64(i) * 100, DurationMs: 500, Reason: a, Tail: a + "\n" + a, EngineNote: a,
 			Violations: []steps.Violation{{Type: a, Message: a}}, Notes: []string{a}, EgressProposal: []string{a}, EgressUnused: []string{a},
 			Stdout: steps.Output{Path: dir + "stdout.log", Bytes: 10, Truncated: i == 1}, Stderr: steps.Output{Path: dir + "stderr.log", Bytes: 10},
 			Patch: &steps.Patch{Path: dir + "changes.patch", Bytes: 10, Files: 1}, First: []string{"first.txt"},
-			Attempts: 2, Flaky: true, Tries: []steps.Try{{Reason: a, Stdout: steps.Output{Path: dir + "try-1/stdout.log", Bytes: 10}}}}
+			Results: []steps.CellResult{{a: a}, {"text/plain": a}, {"text/markdown": a}, {"text/html": "<table><tr><th>" + a + "</th></tr><tr><td>" + a + "</td></tr></table>"},
+				{"text/html": a}, {"image/png": a}, {"image/jpeg": "steps/../../" + a}, {"image/png": dir + "stdout.log"}},
+			ResultFiles: []steps.ResultFile{{Result: 7, MIME: "image/png", Path: dir + "stdout.log", Bytes: 10}, {Result: 6, MIME: "image/jpeg", Path: "steps/../../" + a}, {Result: 0, MIME: a, Path: a}},
+			Attempts:    2, Flaky: true, Tries: []steps.Try{{Reason: a, Stdout: steps.Output{Path: dir + "try-1/stdout.log", Bytes: 10}}}}
 		if i == 2 {
 			s.Status = a // no word of ours
 		}
@@ -66,10 +69,10 @@ func hostile() (*steps.Result, fstest.MapFS) {
 
 func options(r *steps.Result) Options {
 	return Options{
-		Verdict: r.Verdict + ": " + attack(0), Warnings: attacks,
+		Verdict: r.Verdict + ": " + attack(0), Engines: attack(9), Warnings: attacks,
 		Words: func(s *steps.StepResult) Words {
 			return Words{Outcome: "exit 1", Note: s.Name, Reason: s.Reason, Time: "0.5 s", Memory: "1 of 512 MiB", Requests: "1 ok", Files: "4", Notes: s.Notes,
-				Tries: []string{s.Reason}}
+				Tries: []string{s.Reason}, Boundary: s.Engine}
 		},
 		Look: func(f *steps.FileChange) string {
 			if strings.HasPrefix(f.Path, ".git/") {

@@ -67,6 +67,9 @@ func (p *page) about() string {
 		out = append(out, "started "+r.StartedAt)
 	}
 	out = append(out, "took "+seconds(float64(r.DurationMs)))
+	if len(r.Steps) > 0 {
+		out = append(out, p.o.Engines)
+	}
 	for i := range out {
 		out[i] = clip(out[i], maxName)
 	}
@@ -117,7 +120,7 @@ func (p *page) table(b *bytes.Buffer) {
 	rows, left := p.fitting(rowsRoom, p.row)
 	put(b, m("<section aria-labelledby=\"steps\"><h2 id=\"steps\" tabindex=\"-1\">Steps</h2>\n<div class=\"wide\" role=\"region\" aria-label=\"Table of steps\" tabindex=\"0\"><table class=\"steps\">\n"),
 		m("<thead><tr><th scope=\"col\">Step</th><th scope=\"col\">Result</th><th scope=\"col\">Exit code or fault</th><th scope=\"col\">Time</th>"),
-		m("<th scope=\"col\">Peak memory</th><th scope=\"col\">Requests</th><th scope=\"col\">Files</th></tr></thead>\n<tbody>\n"))
+		m("<th scope=\"col\">Peak memory</th><th scope=\"col\">Requests</th><th scope=\"col\">Files</th><th scope=\"col\">Engine, kernel</th></tr></thead>\n<tbody>\n"))
 	for _, row := range rows {
 		b.Write(row) // nothing for one that was left out
 	}
@@ -154,7 +157,7 @@ func (p *page) row(i int) []byte {
 	w := p.o.Words(s)
 	return made(m("<tr><th scope=\"row\"><a class=\"to\" href=\"#step-"), i, m("\">"), clip(s.ID, maxName), m("</a>"), p.title(s),
 		m("</th><td>"), badge(s, w), m("</td><td>"), clip(w.Outcome, maxName), m("</td><td>"), w.Time,
-		m("</td><td>"), w.Memory, m("</td><td>"), w.Requests, m("</td><td>"), p.filesOf(i, w), m("</td></tr>\n"))
+		m("</td><td>"), w.Memory, m("</td><td>"), w.Requests, m("</td><td>"), p.filesOf(i, w), m("</td><td>"), clip(w.Boundary, maxName), m("</td></tr>\n"))
 }
 
 // filesOf counts the changed files of a step, and leads to its diff if the page
@@ -200,6 +203,7 @@ func (p *page) details(b *bytes.Buffer) {
 	}
 	put(b, m("<noscript><p>The logs and diffs are shown with scripts; they are files in the report folder, under steps/.</p></noscript>\n"))
 	shells, extras := room(shellsRoom), room(extrasRoom)
+	images, texts := room(imagesRoom), room(resultsRoom)
 	left, short, open := 0, 0, 0
 	for _, i := range slices.Concat(bad, good) {
 		s := &p.r.Steps[i]
@@ -214,6 +218,7 @@ func (p *page) details(b *bytes.Buffer) {
 			open++
 		}
 		b.Write(shell)
+		p.results(b, i, &images, &texts)
 		if short == 0 {
 			if text := p.extra(s); extras.take(len(text)) {
 				b.Write(text)
@@ -349,17 +354,17 @@ func (p *page) proof(b *bytes.Buffer) {
 	if len(p.r.Host.Proof) == 0 {
 		return
 	}
-	put(b, m("<section aria-labelledby=\"proof\"><h2 id=\"proof\">Seen to hold on this host</h2>\n<div class=\"wide\" role=\"region\" aria-label=\"Table of proofs\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">Control</th><th scope=\"col\">Holds</th><th scope=\"col\">How it was seen</th></tr></thead>\n<tbody>\n"))
+	put(b, m("<section aria-labelledby=\"proof\"><h2 id=\"proof\">Seen to hold on this host</h2>\n<div class=\"wide\" role=\"region\" aria-label=\"Table of proofs\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">Control</th><th scope=\"col\">Holds</th><th scope=\"col\">How it was seen</th><th scope=\"col\">Engine</th></tr></thead>\n<tbody>\n"))
 	list := p.r.Host.Proof
-	for _, x := range list[:min(len(list), maxSaid)] {
+	for _, x := range list[:min(len(list), 2*maxSaid)] {
 		holds := "no"
 		if x.OK {
 			holds = "yes"
 		}
-		put(b, m("<tr><th scope=\"row\">"), clip(x.Control, maxName), m("</th><td>"), holds, m("</td><td>"), clip(x.How, maxText), m("</td></tr>\n"))
+		put(b, m("<tr><th scope=\"row\">"), clip(x.Control, maxName), m("</th><td>"), holds, m("</td><td>"), clip(x.How, maxText), m("</td><td>"), clip(x.Engine, maxName), m("</td></tr>\n"))
 	}
 	put(b, m("</tbody></table></div>\n"))
-	if n := len(list) - maxSaid; n > 0 {
+	if n := len(list) - 2*maxSaid; n > 0 {
 		put(b, m("<p class=\"left\">and "), n, m(" more, in report.json</p>\n"))
 	}
 	put(b, m("</section>\n"))

@@ -13,7 +13,7 @@ import (
 
 // MaxBytes is more than the page ever has. The rooms below are parts of it; what
 // they leave is for the frame and the assets.
-const MaxBytes = 10 << 20
+const MaxBytes = 16 << 20
 
 // Room for each part, in bytes of the page: escaped, as a browser gets it.
 const (
@@ -27,6 +27,8 @@ const (
 	idsRoom      = 256 << 10
 	logsRoom     = 2560 << 10
 	diffsRoom    = 1 << 20
+	imagesRoom   = 4 << 20 // of results
+	resultsRoom  = 1 << 20 // what else is shown of them
 )
 
 //go:embed app.css
@@ -39,6 +41,8 @@ var script string
 type Options struct {
 	// Verdict is the sentence on top.
 	Verdict string
+	// Engines is what built the boxes, with its version.
+	Engines string
 	// Warnings are what was not enforced or not seen in this run.
 	Warnings []string
 	// Top are lines about all steps together, the most important first.
@@ -65,6 +69,7 @@ type Top struct {
 type Words struct {
 	Outcome, Note, Reason, Time, Memory, Requests, Files string
 	Tries, Notes                                         []string
+	Boundary                                             string // the engine of the box, and whose kernel it had
 }
 
 // Write writes the page.

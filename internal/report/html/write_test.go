@@ -134,7 +134,7 @@ func TestThePolicyNamesTheAssetsThatAreThere(t *testing.T) {
 		text, _, _ := strings.Cut(rest, "</"+tag+">")
 		return hash(text)
 	}
-	want := "default-src 'none'; style-src " + inline("style") + "; script-src " + inline("script") +
+	want := "default-src 'none'; style-src " + inline("style") + "; script-src " + inline("script") + "; img-src data:" +
 		"; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -43,6 +43,9 @@ func (o Options) withDefaults() Options {
 type Summary struct {
 	Files, Folders int
 	Bytes          int64
+	// Unnamed are the folders that were opened or made for what is in them, and that
+	// the archive does not name.
+	Unnamed []string
 	// LeftOut are the first paths that no archive can hold, and OutOf how many
 	// there were. They are untrusted text.
 	LeftOut []string

@@ -298,6 +298,7 @@ func (s *restorer) folders() error {
 		if m, named := last[path]; named {
 			err = s.finish(dir, m)
 		} else {
+			s.sum.Unnamed = append(s.sum.Unnamed, path)
 			err = setMode(dir, s.opened[path])
 		}
 		unix.Close(dir)

@@ -17,16 +17,18 @@ type folder struct {
 	device   uint64
 }
 
-// openFolder opens a workspace. path is the caller's and may lead over links.
-func openFolder(path string) (*folder, error) {
+// openFolder opens a workspace. path is the caller's and may lead over links. With at
+// that is what is opened, and the path is its name and nothing else.
+func openFolder(path, at string) (*folder, error) {
 	abs, err := filepath.Abs(path)
-	if err == nil {
+	if err == nil && at == "" {
 		abs, err = filepath.EvalSymlinks(abs)
+		at = abs
 	}
 	if err != nil {
 		return nil, err
 	}
-	fd, err := openAt(unix.AT_FDCWD, abs, pathFlags, 0)
+	fd, err := openAt(unix.AT_FDCWD, at, pathFlags, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -45,13 +45,13 @@ func candidates(workspace string, state []string) []string {
 	return append(list, state...)
 }
 
-// openPlace opens a store, and makes it if it is not there and shall be.
-func openPlace(path string, create bool) (*place, error) {
+// openPlace opens a store in a folder, and makes it if it is not there and shall be.
+func openPlace(path, dir string, create bool) (*place, error) {
 	if !filepath.IsAbs(path) {
 		return nil, &notOurs{"its path is not absolute"}
 	}
-	dir, base := filepath.Split(filepath.Clean(path))
-	if base == "" {
+	base := filepath.Base(filepath.Clean(path))
+	if base == "/" {
 		return nil, &notOurs{"it is the root of the file system"}
 	}
 	if create {
@@ -85,6 +85,12 @@ func (p *place) open(dir string, create bool) (err error) {
 	case nil:
 	case unix.ELOOP, unix.ENOTDIR:
 		return &notOurs{"something other than a folder has that name"}
+	case unix.ENOENT:
+		// It was there, or was made, a moment ago: its last user took it away.
+		if create {
+			return errStale
+		}
+		return err
 	default:
 		return err
 	}

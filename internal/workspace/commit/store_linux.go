@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,10 @@ type Options struct {
 	// best first: absolute paths that belong to this workspace alone. Missing
 	// folders are made.
 	StateDirs []string
+	// At is the workspace as this process alone names it, through a descriptor of
+	// ours: nobody can put another in its place, as in that of a path below a folder
+	// that is not only ours. Empty is the path.
+	At string
 	// Sync flushes a commit to the disk before it counts, so that it survives
 	// the end of the machine too. It costs what the disk takes.
 	Sync bool
@@ -59,13 +64,17 @@ func Open(workspace string, o Options) (*Store, error) {
 	if o.step == nil {
 		o.step = func(string) {}
 	}
-	ws, err := openFolder(workspace)
+	ws, err := openFolder(workspace, o.At)
 	if err != nil {
 		return nil, fmt.Errorf("open workspace %q: %w", workspace, err)
 	}
 	s := &Store{ws: ws, opt: o, run: -1, live: -1}
 	for _, path := range candidates(ws.path, o.StateDirs) {
-		if err := s.try(path); err != nil {
+		dir := filepath.Dir(path)
+		if o.At != "" && dir == filepath.Dir(ws.path) {
+			dir = filepath.Dir(o.At)
+		}
+		if err := s.try(path, dir); err != nil {
 			s.letGo()
 			return nil, err
 		}
@@ -80,13 +89,13 @@ func Open(workspace string, o Options) (*Store, error) {
 
 // try looks after one place, and takes it if none was taken so far. The error
 // is about what a dead run has left there; that a place cannot be used is noted.
-func (s *Store) try(path string) error {
+func (s *Store) try(path, dir string) error {
 	if reaches(path, s.ws.path) {
 		// Not even to be made, or looked at: a step may have written it.
 		s.pass(path, &notOurs{"it lies in the workspace"})
 		return nil
 	}
-	p, err := s.held(path, s.place == nil)
+	p, err := s.held(path, dir, s.place == nil)
 	if err == errNone {
 		return nil
 	}
@@ -118,10 +127,13 @@ func (s *Store) pass(path string, err error) {
 	s.passed = append(s.passed, fmt.Sprintf("%q: %v", path, err))
 }
 
-// held opens a place and locks it.
-func (s *Store) held(path string, create bool) (*place, error) {
+// held opens a place and locks it. dir is the folder that it is in.
+func (s *Store) held(path, dir string, create bool) (*place, error) {
 	for try := 1; ; try++ {
-		p, err := openPlace(path, create)
+		p, err := openPlace(path, dir, create)
+		if err == errStale && try < maxTries {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

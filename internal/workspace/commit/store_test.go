@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,7 +55,7 @@ func TestAForgedStoreIsNotUsed(t *testing.T) { // attack 161
 				boxtest.Need(t, "root")
 			}
 			f := begun(t)
-			do(t, os.Chmod(f.dir, 0o1777))
+			do(t, os.Chmod(f.dir, os.ModeSticky|0o777))
 			store := filepath.Join(f.dir, storeOf)
 			do(t, tt.forge(store))
 			kept := store
@@ -203,6 +204,39 @@ func TestRunsAtOnce(t *testing.T) {
 	if b := f.beside(t); b != nil {
 		t.Errorf("left %q", b)
 	}
+}
+
+// The last user of a store takes it away between any two looks of the next.
+func TestAStoreComesAndGoes(t *testing.T) {
+	f := newFixture(t, "", "")
+	stop, gone := make(chan bool), make(chan bool)
+	go func() {
+		defer close(gone)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.Mkdir(filepath.Join(f.dir, storeOf), 0o700)
+				_ = os.Remove(filepath.Join(f.dir, storeOf))
+				time.Sleep(20 * time.Microsecond)
+			}
+		}
+	}()
+	for range 300 {
+		p := filepath.Join(f.dir, storeOf)
+		s, err := commit.Open(f.ws, commit.Options{})
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if s.Path() != p {
+			t.Errorf("took %q", s.Path())
+		}
+		do(t, s.Close())
+	}
+	close(stop)
+	<-gone
 }
 
 // A journal is for the folder it was written for, whatever lies there now.

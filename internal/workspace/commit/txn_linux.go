@@ -139,6 +139,14 @@ func (t *Txn) Unused() bool {
 // Dir is the transaction's folder. Only we may enter it.
 func (t *Txn) Dir() string { return filepath.Join(t.s.place.path, t.s.name, t.name) }
 
+// At is a path of that folder for this process alone, until the transaction is
+// over. Whoever may change a folder above it, as root's is by the workspace's owner,
+// can put another one in the place of Dir, but not of this.
+func (t *Txn) At() string { return fmt.Sprintf("/proc/self/fd/%d", t.fd) }
+
+// UpperAt is Upper in At.
+func (t *Txn) UpperAt() string { return filepath.Join(t.At(), upperName) }
+
 // Upper is the folder for what the step writes.
 func (t *Txn) Upper() string { return filepath.Join(t.Dir(), upperName) }
 

@@ -1,0 +1,15 @@
+package gvisor
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+)
+
+func TestMain(m *testing.M) {
+	boxtest.Become(os.Args)
+	boxtest.FindBy("runsc", func() (string, error) { return Find(context.Background(), Options{Getenv: os.Getenv}) })
+	os.Exit(m.Run())
+}

@@ -1,0 +1,369 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/cell"
+	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
+)
+
+// together joins the cells of a kernel, which run one after the other in one box:
+// for whoever orders steps they are one step, that of the first cell. It needs what
+// any of them needs, and who needs one of them waits for all.
+func together(list []PlanStep) (units []PlanStep, cells map[string][]PlanStep) {
+	cells = map[string][]PlanStep{}
+	first := map[string]string{} // of each kernel
+	unit := make(map[string]string, len(list))
+	for _, s := range list {
+		unit[s.ID] = s.ID
+		if s.Kernel == "" {
+			continue
+		}
+		if first[s.Kernel] == "" {
+			first[s.Kernel] = s.ID
+		}
+		unit[s.ID] = first[s.Kernel]
+		cells[unit[s.ID]] = append(cells[unit[s.ID]], s)
+	}
+	at := map[string]int{}
+	for _, s := range list {
+		id := unit[s.ID]
+		i, ok := at[id]
+		if !ok {
+			i = len(units)
+			at[id] = i
+			u := s
+			u.Needs = nil
+			units = append(units, u)
+		}
+		for _, n := range s.Needs {
+			if to := unit[n]; to != "" && to != id && !slices.Contains(units[i].Needs, to) {
+				units[i].Needs = append(units[i].Needs, to)
+			}
+		}
+	}
+	return units, cells
+}
+
+// kernel is cells in one interpreter, as they run.
+type kernel struct {
+	r     *Runner
+	v     *view
+	group *limits.Group
+	way   *way
+	// python is nil before the first cell, and once its box is over.
+	python *cell.Interpreter
+	// seen are the requests that were told of earlier cells.
+	seen []egress.Record
+	// stop ends the look at how much is written, of a box that was ready.
+	stop context.CancelFunc
+	// ended is why no cell runs any more.
+	ended string
+}
+
+// kernelStep runs the cells of one kernel and fills in their results. unmet says
+// what cell i needs, of other steps, and has not.
+func (r *Runner) kernelStep(ctx context.Context, cells []PlanStep, srs []*StepResult, unmet []string, begun time.Time) {
+	v, why, err := r.kernelView(ctx, cells[0], srs[0])
+	for _, sr := range srs {
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			notBegun(sr)
+		default:
+			noVerdict(sr, fmt.Errorf("give the kernel a workspace of its own: %w", err))
+		}
+	}
+	if err != nil {
+		return
+	}
+	k := &kernel{r: r, v: v}
+	if why == "" {
+		why = r.recheck(ctx, cells[0])
+	}
+	if why == "" {
+		why = r.Unbuildable(cells[0])
+	}
+	done := map[string]*StepResult{}
+	last := -1 // that ran
+	var ev box.Evidence
+	var out box.Outcome
+	watched, stop := context.WithCancel(ctx)
+	defer stop()
+	v.full = v.room.Watch(watched)
+	for i, s := range cells {
+		sr := srs[i]
+		done[s.ID] = sr
+		sr.StartedMs = r.Now().Sub(begun).Milliseconds()
+		n := unmet[i]
+		if n == "" {
+			n = unmetInside(s, done)
+		}
+		switch {
+		case ctx.Err() != nil:
+			notBegun(sr)
+			continue
+		case n != "":
+			skip(sr, s, n)
+			continue
+		case k.ended != "":
+			skip(sr, s, fmt.Sprintf("the kernel %s ended with %s, and what this cell may need of it is gone", s.Kernel, k.ended))
+			continue
+		case why != "":
+			last, ev = i, box.Evidence{StartupFailure: why}
+			judge(sr, s, ev)
+			k.ended = s.ID + ": " + sr.Reason
+			continue
+		}
+		var alive bool
+		out, alive = k.cell(ctx, s, sr, i == len(cells)-1)
+		if out.NotBegun {
+			what := "its process, which ended by itself when no cell ran"
+			if last >= 0 {
+				what = "its process, which ended by itself after " + cells[last].ID
+			}
+			k.ended = what
+			skip(sr, s, fmt.Sprintf("the kernel %s ended with %s", s.Kernel, what))
+			continue
+		}
+		last, ev = i, out.Evidence
+		judge(sr, s, ev)
+		sr.Notes = append(sr.Notes, r.hints(s, sr, k.way, out)...)
+		switch {
+		case sr.Status == StatusError || sr.Status == StatusCancelled || sr.Fault != nil:
+			k.ended = s.ID + ": " + sr.Reason
+			if sr.Reason == "" {
+				k.ended = s.ID
+			}
+		case !alive && i < len(cells)-1:
+			k.ended = s.ID + ": its code ended the interpreter"
+		}
+	}
+	lost := k.close()
+	if last < 0 {
+		v.drop()
+		return
+	}
+	k.conclude(ctx, cells, srs, last, ev, errors.Join(lost...))
+}
+
+// kernelView is the workspace as the cells of a kernel see it, over what their setup
+// made. why says that the setup failed, which is the first cell's failure.
+func (r *Runner) kernelView(ctx context.Context, s PlanStep, sr *StepResult) (v *view, why string, err error) {
+	var made *setup
+	if s.Setup != "" {
+		if why = r.Unbuildable(s); why == "" {
+			made, why, err = r.prepare(ctx, s, sr)
+		}
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	var over *layer
+	if made != nil {
+		over = made.layer
+	}
+	if v, err = r.Tree.view(ctx, s, over); err == nil && made != nil && made.deps && s.DepsReadonly {
+		v.protect = []string{depsTarget}
+	}
+	return v, why, err
+}
+
+// unmetInside says which cell before it a cell needs that did not pass. What that
+// wrote is there, whatever becomes of it in the end.
+func unmetInside(s PlanStep, done map[string]*StepResult) string {
+	s.Needs = slices.DeleteFunc(slices.Clone(s.Needs), func(id string) bool { return done[id] == nil })
+	return unmet(s, done)
+}
+
+// open makes the box of a kernel for its first cell.
+func (k *kernel) open(ctx context.Context, s PlanStep, sr *StepResult) (out box.Outcome, ok bool, err error) {
+	r := k.r
+	k.group = limits.None()
+	if r.Limits != nil {
+		k.group, err = r.Limits.New(s.ID, limits.Caps{MemoryBytes: s.MemoryMb << 20, Pids: s.Pids, CPUs: s.CPUs})
+		if err != nil {
+			k.group = nil
+			return out, false, fmt.Errorf("make the kernel's control group: %w", err)
+		}
+	}
+	if err := k.enforced(s, sr); err != nil {
+		return out, false, err
+	}
+	if k.way, err = r.openWay(s); err != nil {
+		return out, false, err
+	}
+	job := box.Job{Engine: r.EngineOf(s), Group: k.group}
+	job.Spec, _ = r.spec(s, k.way)
+	k.v.show(&job.Spec)
+	job.CallerPath, _ = r.Getenv("PATH")
+	if k.way != nil {
+		job.Proxy, job.Forwards, job.ExpectDenied = k.way.proxy, k.way.forwards, k.way.expected
+	}
+	k.python, out = cell.Start(ctx, job)
+	return out, k.python != nil, nil
+}
+
+// enforced writes down which caps are in force, and refuses to go on without those
+// that have to be.
+func (k *kernel) enforced(s PlanStep, sr *StepResult) error {
+	if in := k.group.Enforced(); in != nil {
+		sr.Limits.Enforced = in
+	}
+	sr.Limits.By = k.group.By()
+	if in := sr.Limits.Enforced; s.RequireLimits && !(slices.Contains(in, "memory") && slices.Contains(in, "pids")) {
+		return fmt.Errorf("requireLimits: of memory and pids only %v are in force", in)
+	}
+	return nil
+}
+
+// cell runs one cell. alive says that the interpreter can take another one.
+func (k *kernel) cell(ctx context.Context, s PlanStep, sr *StepResult, last bool) (out box.Outcome, alive bool) {
+	r := k.r
+	opened, err := true, error(nil)
+	if k.python == nil {
+		out, opened, err = k.open(ctx, s, sr)
+	} else {
+		err = k.enforced(s, sr)
+	}
+	var got cell.Results
+	if k.way != nil {
+		k.way.proxy.Ledger.Name(s.ID)
+	}
+	_, sr.PassedEnv = r.spec(s, k.way)
+	if err == nil && opened {
+		logs := newLogs(s.ID, s.MaxOutput, r.Masker, r.Log)
+		sr.Stdout.Path, sr.Stderr.Path = logs.paths()
+		if r.Tee != nil {
+			logs.files[0].also, logs.files[1].also = r.Tee(s.ID)
+		}
+		if err = logs.open(r.Out); err == nil {
+			startup := out.Startup
+			out, got, alive = k.python.Run(ctx, cell.Cell{Name: s.ID, Code: s.Code, Last: last}, box.Piece{
+				Stdout: logs.stdout(), Stderr: logs.stderr(), MaxOutput: s.MaxOutput, Slack: int64(r.Masker.Slack()), TimeoutS: s.TimeoutS, Full: k.v.full,
+			})
+			out.Startup = startup
+		}
+		tail, cerr := logs.close()
+		sr.Tail, err = tail, errors.Join(err, cerr)
+	}
+	if out.NotBegun {
+		return out, false
+	}
+	err = errors.Join(err, r.results(sr, got))
+	if alive {
+		use, uerr := k.v.overrun()
+		out.Evidence.Disk, err = use, errors.Join(err, uerr)
+	}
+	if err != nil && out.Evidence.Lost == "" {
+		out.Evidence.Lost = err.Error()
+	}
+	sr.Stdout.Bytes, sr.Stdout.Truncated = min(out.Stdout.Bytes, s.MaxOutput), out.Stdout.Truncated
+	sr.Stderr.Bytes, sr.Stderr.Truncated = min(out.Stderr.Bytes, s.MaxOutput), out.Stderr.Truncated
+	sr.DurationMs, sr.StartupMs = out.Duration.Milliseconds(), out.Startup.Milliseconds()
+	sr.Usage = Usage{PeakMemoryBytes: out.Stats.PeakMemory, CPUMs: out.Stats.CPU.Milliseconds(), PeakPids: out.Stats.PeakPids}
+	sr.EngineNote = out.Note
+	if k.way != nil {
+		now := k.way.proxy.Ledger.Records()
+		k.way.told(sr, fresh(k.seen, now))
+		k.seen = now
+	}
+	return out, alive && err == nil
+}
+
+// fresh are the requests that were made since some were told.
+func fresh(told, now []egress.Record) (out []egress.Record) {
+	key := func(r egress.Record) egress.Record { r.Count, r.BytesIn, r.BytesOut = 0, 0, 0; return r }
+	before := make(map[egress.Record]egress.Record, len(told))
+	for _, r := range told {
+		before[key(r)] = r
+	}
+	for _, r := range now {
+		was := before[key(r)]
+		r.Count, r.BytesIn, r.BytesOut = r.Count-was.Count, r.BytesIn-was.BytesIn, r.BytesOut-was.BytesOut
+		if r.Count > 0 || r.BytesIn > 0 || r.BytesOut > 0 {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// close takes the kernel's box away, if it is there still.
+func (k *kernel) close() (lost []error) {
+	if k.python != nil {
+		if e := k.python.Close().Evidence; e.Lost != "" {
+			lost = append(lost, errors.New(e.Lost))
+		}
+	}
+	if k.group != nil {
+		if err := k.group.Close(); err != nil {
+			lost = append(lost, err)
+		}
+	}
+	return lost
+}
+
+// conclude judges what the cells wrote, all of them together, and keeps or drops
+// it. It is listed with the last cell that ran: what they share an interpreter for
+// is that one can leave something running that writes while another one runs, so
+// nobody can say for certain whose a change is.
+func (k *kernel) conclude(ctx context.Context, cells []PlanStep, srs []*StepResult, last int, ev box.Evidence, lost error) {
+	r, s, sr := k.r, cells[last], srs[last]
+	use, err := k.v.used(ctx)
+	err = errors.Join(lost, err)
+	ev.Disk = use
+	sr.Usage.DiskBytes, sr.Usage.DiskInodes, sr.Limits.DiskBy = max(use.UsedBytes, 0), max(use.UsedInodes, 0), use.By
+	w, unlisted, rerr := r.review(ctx, k.v, s, sr)
+	if err = errors.Join(err, rerr); err != nil && ev.Lost == "" {
+		ev.Lost = err.Error()
+	}
+	judge(sr, s, ev)
+	if unlisted != "" {
+		if sr.Status == StatusPassed { // nothing of it can be committed
+			sr.Status, sr.Reason = StatusCancelled, "the run was cancelled when this step had ended"
+		}
+		sr.Reason += "; " + unlisted
+	}
+	if k.way != nil {
+		k.way.advise(sr, s, k.seen)
+	}
+	whole := StepResult{ID: sr.ID, Status: StatusPassed, Violations: sr.Violations, Workspace: "unchanged"}
+	ran := 0
+	for _, one := range srs {
+		if one.Status == StatusSkipped {
+			continue
+		}
+		ran++
+		if one.Fault != nil {
+			whole.Fault = one.Fault // of an expected one nothing is committed either
+		}
+		switch {
+		case one.Status == StatusPassed:
+		case one.Status != StatusFailed, whole.Status == StatusPassed:
+			whole.Status = one.Status // failed can be kept, the others cannot
+		}
+	}
+	k.v.id = sr.ID
+	status := whole.Status
+	r.conclude(ctx, k.v, s, &whole, w)
+	if whole.Status != status {
+		sr.Status, sr.Reason, sr.Excused = whole.Status, whole.Reason, whole.Excused
+	}
+	sr.Violations = whole.Violations
+	for i := range srs {
+		if srs[i].Status == StatusSkipped {
+			continue
+		}
+		srs[i].WorkspaceBy = whole.WorkspaceBy
+		srs[i].dropped = whole.Workspace == "discarded" && w.changes > 0
+		if srs[i].Workspace = whole.Workspace; w.changes > 0 && ran > 1 && i != last {
+			srs[i].Notes = append(srs[i].Notes, fmt.Sprintf("what the cells of the kernel %s wrote is one change, listed with the last of them that ran: %s", cells[i].Kernel, sr.ID))
+		}
+	}
+}
