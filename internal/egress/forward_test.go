@@ -202,6 +202,35 @@ func TestAttack54ATCPRuleNeedsNoTLS(t *testing.T) {
 	}
 }
 
+// A connection that turns to TLS midway (STARTTLS) names what it likes in its
+// hello: it stays with the server of the rule.
+func TestAttack58STARTTLSStaysWithTheServerOfTheRule(t *testing.T) {
+	w := newWorld(t, "tcp://good.test:25", "evil.test:25")
+	good := w.serveRaw(goodAddr+":25", func(nc net.Conn) { io.WriteString(nc, "220 ready\r\n"); io.Copy(nc, nc) })
+	evil := w.serveRaw(evilAddr+":25", func(nc net.Conn) { io.Copy(nc, nc) })
+	w.start()
+	nc := w.conn()
+	sent := "STARTTLS\r\n" + string(records(makeHello(sniExt("evil.test")), 1<<14))
+	io.WriteString(nc, "CONNECT good.test:25 HTTP/1.1\r\n\r\n")
+	want := established + "220 ready\r\n"
+	got := make([]byte, len(want)+len(sent))
+	if _, err := io.ReadFull(nc, got[:len(want)]); err != nil || string(got[:len(want)]) != want {
+		t.Fatalf("the server's greeting: %q, %v", got, err)
+	}
+	io.WriteString(nc, sent)
+	if _, err := io.ReadFull(nc, got[len(want):]); err != nil || string(got[len(want):]) != sent {
+		t.Errorf("after the upgrade: %q, %v", got, err)
+	}
+	nc.Close()
+	recs := w.end()
+	untouched(t, "evil", evil)
+	if n := good.conns.Load(); n != 1 {
+		t.Errorf("%d connections to the good server", n)
+	}
+	wantOnly(t, recs, "good.test", map[string]uint64{"allowed": 1})
+	wantOnly(t, recs, "evil.test", map[string]uint64{})
+}
+
 func TestAForwardThatIsRefusedIsReset(t *testing.T) {
 	w := newWorld(t, "tcp://dead.test:22")
 	w.names["dead.test"] = addrs("192.0.2.99")

@@ -227,6 +227,7 @@ func checkSpan(t *testing.T, span string) {
 	}
 }
 
+// Attack 139: a name that is Markdown, HTML or a mention is text.
 func TestSummaryHasNothingUntrustedOutsideOfCode(t *testing.T) {
 	results := saved()
 	results["hostile, more"] = hostile(20)
