@@ -72,6 +72,10 @@ func TestKernelsThatCannotBe(t *testing.T) {
 		{"a name that is none", "steps:\n- {code: x, kernel: a/b}\n", `steps.yml:2:21: not a name of a kernel`},
 		{"a step between", "steps:\n- {id: a, code: x, kernel: k}\n- {id: b, run: x, needs: a}\n- {id: c, code: y, kernel: k, needs: b}\n",
 			`steps.yml:4:38: "b" would have to run between cells of the kernel "k", which run in one go`},
+		{"a step between that nothing orders", "steps:\n- {id: a, code: x, kernel: k}\n- {id: b, run: x}\n- {id: c, code: y, kernel: k}\n",
+			`steps.yml:3:3: the step stands between cells of the kernel "k", which run in one go ("b"; allowed: a place before the first cell or after the last one)`},
+		{"two kernels that are mixed", "steps:\n- {id: a, code: x, kernel: k}\n- {id: b, code: x, kernel: l}\n- {id: c, code: y, kernel: k}\n- {id: d, code: y, kernel: l}\n",
+			`steps.yml:3:3: the step stands between cells of the kernel "k"`},
 		{"two kernels that need each other", "steps:\n- {id: a, code: x, kernel: k}\n- {id: b, code: x, kernel: l, needs: a}\n- {id: c, code: x, kernel: k, needs: b}\n",
 			`would have to run between cells of the kernel`},
 		{"a later cell is needed", "steps:\n- {id: a, code: x, kernel: k, needs: b}\n- {id: b, code: x, kernel: k}\n", `steps.yml:2:38: the cell needs one that runs after it in the kernel "k"`},
@@ -92,11 +96,13 @@ func TestKernelsThatCannotBe(t *testing.T) {
 
 func TestKernelsThatCanBe(t *testing.T) {
 	for sentence, src := range map[string]string{
-		"what each cell may have for itself": "steps:\n- {id: a, name: n, code: x, kernel: k, timeoutS: 1, expect: {exitCode: 1}, maxOutputBytes: 5, tolerate: [oom]}\n- {id: b, code: y, kernel: k, needs: a}\n",
-		"the same, in two ways of writing":   "defaults: {memoryMb: 64, kernel: k}\nsteps:\n- {code: x}\n- {code: y, memoryMb: 64}\n- {run: z, memoryMb: 32}\n",
-		"a step that stands between":         "steps:\n- {id: a, code: x, kernel: k}\n- {id: b, run: x}\n- {id: c, code: y, kernel: k, needs: b}\n- {run: x, needs: [a, c]}\n",
-		"defaults of scripts":                "defaults: {language: bash}\nsteps:\n- {code: x}\n- {run: x}\n",
-		"the language itself":                "steps:\n- {code: 5, language: python}\n",
+		"what each cell may have for itself":   "steps:\n- {id: a, name: n, code: x, kernel: k, timeoutS: 1, expect: {exitCode: 1}, maxOutputBytes: 5, tolerate: [oom]}\n- {id: b, code: y, kernel: k, needs: a}\n",
+		"the same, in two ways of writing":     "defaults: {memoryMb: 64, kernel: k}\nsteps:\n- {code: x}\n- {code: y, memoryMb: 64}\n- {run: z, memoryMb: 32}\n",
+		"a step that stands between":           "steps:\n- {id: a, code: x, kernel: k}\n- {id: b, run: x}\n- {id: c, code: y, kernel: k, needs: b}\n- {run: x, needs: [a, c]}\n",
+		"one that waits for all, over another": "steps:\n- {id: a, code: x, kernel: k}\n- {id: b, run: x, needs: d}\n- {id: d, run: x, needs: a}\n- {id: c, code: y, kernel: k}\n",
+		"kernels one after the other":          "steps:\n- {id: a, code: x, kernel: k}\n- {id: c, code: y, kernel: k}\n- {id: b, code: x, kernel: l}\n- {id: d, code: y, kernel: l}\n",
+		"defaults of scripts":                  "defaults: {language: bash}\nsteps:\n- {code: x}\n- {run: x}\n",
+		"the language itself":                  "steps:\n- {code: 5, language: python}\n",
 	} {
 		if plan, err := Load("steps.yml", []byte(src), Options{Workspace: t.TempDir()}); err != nil {
 			t.Errorf("%s: %v", sentence, err)

@@ -90,6 +90,9 @@ func (c *checker) kernelRings(list []*step) {
 		}
 	}
 	units, cells := together(plan)
+	if c.kernelGaps(list, units, cells); len(c.errs) > 0 {
+		return
+	}
 	todo := newSchedule(units)
 	for s := todo.next(); s != nil; s = todo.next() {
 		delete(at, s.ID)
@@ -110,4 +113,70 @@ func (c *checker) kernelRings(list []*step) {
 			}
 		}
 	}
+}
+
+// kernelGaps refuses a step that stands between two cells of a kernel and would run
+// before or after both, though nothing in the file says so: steps run in the order of
+// the list, and cells of a kernel in one go. What needs order is told by needs.
+func (c *checker) kernelGaps(list []*step, units []PlanStep, cells map[string][]PlanStep) {
+	unit := make(map[string]string, len(list))
+	for _, u := range units {
+		unit[u.ID] = u.ID
+		for _, cell := range cells[u.ID] {
+			unit[cell.ID] = u.ID
+		}
+	}
+	last := map[string]int{} // of each kernel
+	for i, s := range list {
+		if s.Kernel != "" {
+			last[s.Kernel] = i
+		}
+	}
+	needs, wanted := map[string][]string{}, map[string][]string{}
+	for _, u := range units {
+		needs[u.ID] = u.Needs
+		for _, n := range u.Needs {
+			wanted[n] = append(wanted[n], u.ID)
+		}
+	}
+	begun := map[string]bool{}
+	for i, s := range list {
+		if s.Kernel == "" || begun[s.Kernel] {
+			continue
+		}
+		begun[s.Kernel] = true
+		var ordered map[string]bool
+		for _, b := range list[i+1 : max(last[s.Kernel], i+1)] {
+			if b.Kernel == s.Kernel {
+				continue
+			}
+			if ordered == nil {
+				ordered = reached(s.ID, needs)
+				for id := range reached(s.ID, wanted) {
+					ordered[id] = true
+				}
+			}
+			if !ordered[unit[b.ID]] {
+				c.add(b.at, fmt.Sprintf("the step stands between cells of the kernel %s, which run in one go", quoted(s.Kernel)), b.ID,
+					"a place before the first cell or after the last one", "or write needs: of a cell, and the step runs after them all; in a cell, and it runs before")
+				return
+			}
+		}
+	}
+}
+
+// reached are the ids that lead from one, itself not counted unless it is in a ring.
+func reached(from string, to map[string][]string) map[string]bool {
+	out := map[string]bool{}
+	for todo := []string{from}; len(todo) > 0; {
+		id := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, n := range to[id] {
+			if !out[n] {
+				out[n] = true
+				todo = append(todo, n)
+			}
+		}
+	}
+	return out
 }
