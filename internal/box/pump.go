@@ -148,7 +148,20 @@ func (p *pump) sofar() Stream {
 // went so far. ok is false where the stream has ended or nobody takes it.
 func (p *pump) turn(ctx context.Context, to sink) (was Stream, ok bool) {
 	t := turn{to, make(chan Stream, 1)}
-	p.turns <- t // there is room: after one that was given up nobody asks again
+	// A box may close its end while it lives, and nobody takes a turn from then on:
+	// there is room for one that is left behind, and for no other.
+	select {
+	case <-p.done:
+		return p.switchTo(to), true
+	default:
+	}
+	select {
+	case p.turns <- t:
+	case <-p.done:
+		return p.switchTo(to), true
+	case <-ctx.Done():
+		return was, false
+	}
 	_ = p.read.SetReadDeadline(time.Now())
 	select {
 	case was = <-t.done:

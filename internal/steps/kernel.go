@@ -286,7 +286,9 @@ func fresh(told, now []egress.Record) (out []egress.Record) {
 	}
 	for _, r := range now {
 		was := before[key(r)]
-		r.Count, r.BytesIn, r.BytesOut = r.Count-was.Count, r.BytesIn-was.BytesIn, r.BytesOut-was.BytesOut
+		// Of one that became another kind of request since there are fewer than there were.
+		r.Count -= min(was.Count, r.Count)
+		r.BytesIn, r.BytesOut = r.BytesIn-min(was.BytesIn, r.BytesIn), r.BytesOut-min(was.BytesOut, r.BytesOut)
 		if r.Count > 0 || r.BytesIn > 0 || r.BytesOut > 0 {
 			out = append(out, r)
 		}

@@ -50,6 +50,11 @@ func TestFreshRequests(t *testing.T) {
 	rec := func(host string, n, in uint64) egress.Record {
 		return egress.Record{Host: host, Port: 443, Verdict: "allowed", Count: n, BytesIn: in}
 	}
+	// An attempt can turn out to be another one, such as an open tunnel that breaks.
+	failed := egress.Record{Host: "e", Port: 443, Verdict: "failed", Count: 1, BytesIn: 3}
+	if d := cmp.Diff([]egress.Record{failed}, fresh([]egress.Record{rec("e", 2, 10)}, []egress.Record{rec("e", 1, 7), failed})); d != "" {
+		t.Error(d)
+	}
 	got := fresh([]egress.Record{rec("a", 2, 10), rec("b", 1, 5), rec("c", 1, 0)}, []egress.Record{rec("a", 3, 14), rec("b", 1, 5), rec("c", 1, 7), rec("d", 1, 0)})
 	if d := cmp.Diff([]egress.Record{rec("a", 1, 4), rec("c", 0, 7), rec("d", 1, 0)}, got); d != "" {
 		t.Error(d)
@@ -67,6 +72,9 @@ func TestKernelsThatCannotBe(t *testing.T) {
 		{"a place in memory", "steps:\n- {code: x, kernel: k, tmpfs: {/tmp: 8m}}\n- {code: y, kernel: k, tmpfs: {/tmp: 9m}}\n", `steps.yml:3:31: tmpfs is not the same`},
 		{"what judges the writes", "steps:\n- {code: x, kernel: k}\n- {code: y, kernel: k, allowChanges: [a]}\n", `steps.yml:3:38: allowChanges is not the same`},
 		{"what excuses a failure", "steps:\n- {code: x, kernel: k}\n- {code: y, kernel: k, continueOnError: true}\n", `steps.yml:3:41: continueOnError is not the same`},
+		{"a setup that reaches nothing, beside one that reaches all", "defaults: {setup: x, kernel: k}\nsteps:\n- {code: x}\n- {code: y, setupEgress: []}\n",
+			`steps.yml:4:26: setupEgress is not the same as in the other cells of the kernel "k"`},
+		{"a setup that is kept, beside one that is not", "defaults: {setup: x, kernel: k}\nsteps:\n- {code: x, setupCache: []}\n- {code: y}\n", `setupCache is not the same`},
 		{"another try", "steps:\n- {code: x, kernel: k, retries: 1}\n", `steps.yml:2:33: a cell of a kernel cannot be tried again`},
 		{"a script in one", "steps:\n- {run: x, kernel: k}\n", `steps.yml:2:20: kernel is for cells, and this step has run`},
 		{"a name that is none", "steps:\n- {code: x, kernel: a/b}\n", `steps.yml:2:21: not a name of a kernel`},

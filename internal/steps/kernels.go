@@ -59,6 +59,10 @@ func same(a, b *step, key string) bool {
 		lb, sb := b.memoryFiles()
 		return a.MemoryMb != b.MemoryMb || sa == sb && slices.Equal(la, lb) // sizes follow from that, and it is told
 	}
+	// Of these a list of nothing is not what no list is.
+	if key == "setupEgress" && a.setupListed != b.setupListed || key == "setupCache" && a.setupKept != b.setupKept {
+		return false
+	}
 	va, vb := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	for i := range va.NumField() {
 		if name, _, _ := strings.Cut(va.Type().Field(i).Tag.Get("json"), ","); name == key {
