@@ -542,6 +542,26 @@ func TestSetup(t *testing.T) {
 	}
 }
 
+// What a setup asked for is told of with the first cell of a kernel, as it is with a
+// call's.
+func TestTheSetupOfAKernelIsTold(t *testing.T) {
+	s := open(t, sandbox.Options{Setup: "curl -s -m 5 http://nowhere.invalid/; mkdir .deps", SetupEgress: []string{"nowhere.invalid:80"}})
+	k, err := s.Kernel(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close(t.Context())
+	for i := range 2 {
+		r, err := k.Do(t.Context(), sandbox.Call{Code: "1"})
+		if err != nil || !r.Success {
+			t.Fatalf("%+v %v", r, err)
+		}
+		if told := len(r.Requests) > 0 && r.Requests[0].Host == "nowhere.invalid" && len(r.Notes) > 0; told != (i == 0) {
+			t.Errorf("cell %d: requests %+v, notes %q", i, r.Requests, r.Notes)
+		}
+	}
+}
+
 func TestSecretsThatAreHandedInDoNotComeBack(t *testing.T) {
 	t.Setenv("US_TEST_KEY", "sesame-open-now")
 	s := open(t, sandbox.Options{PassEnv: []string{"US_TEST_KEY"}})

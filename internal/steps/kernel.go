@@ -70,33 +70,14 @@ type kernel struct {
 // kernelStep runs the cells of one kernel and fills in their results. unmet says
 // what cell i needs, of other steps, and has not.
 func (r *Runner) kernelStep(ctx context.Context, cells []PlanStep, srs []*StepResult, unmet []string, begun time.Time) {
-	v, why, err := r.kernelView(ctx, cells[0], srs[0])
-	for _, sr := range srs {
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			notBegun(sr)
-		default:
-			noVerdict(sr, fmt.Errorf("give the kernel a workspace of its own: %w", err))
-		}
-	}
-	if err != nil {
-		return
-	}
-	k := &kernel{r: r, v: v}
-	if why == "" {
-		why = r.recheck(ctx, cells[0])
-	}
-	if why == "" {
-		why = r.Unbuildable(cells[0])
-	}
+	k := &kernel{r: r}
+	var why string // the box will not be built
 	done := map[string]*StepResult{}
 	last := -1 // that ran
 	var ev box.Evidence
 	var out box.Outcome
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
-	v.full = v.room.Watch(watched)
 	for i, s := range cells {
 		sr := srs[i]
 		done[s.ID] = sr
@@ -115,7 +96,29 @@ func (r *Runner) kernelStep(ctx context.Context, cells []PlanStep, srs []*StepRe
 		case k.ended != "":
 			skip(sr, s, fmt.Sprintf("the kernel %s ended with %s, and what this cell may need of it is gone", s.Kernel, k.ended))
 			continue
-		case why != "":
+		}
+		if k.v == nil { // the first that is to run: before it there is no workspace, and no setup
+			v, w, err := r.kernelView(ctx, s, sr)
+			switch {
+			case err == nil:
+			case ctx.Err() != nil:
+				notBegun(sr)
+				continue
+			default:
+				noVerdict(sr, fmt.Errorf("give the kernel a workspace of its own: %w", err))
+				k.ended = s.ID + ": " + sr.Reason
+				continue
+			}
+			k.v, why = v, w
+			if why == "" {
+				why = r.recheck(ctx, s)
+			}
+			if why == "" {
+				why = r.Unbuildable(s)
+			}
+			v.full = v.room.Watch(watched)
+		}
+		if why != "" {
 			last, ev = i, box.Evidence{StartupFailure: why}
 			judge(sr, s, ev)
 			k.ended = s.ID + ": " + sr.Reason
@@ -147,7 +150,9 @@ func (r *Runner) kernelStep(ctx context.Context, cells []PlanStep, srs []*StepRe
 	}
 	lost := k.close()
 	if last < 0 {
-		v.drop()
+		if k.v != nil {
+			k.v.drop()
+		}
 		return
 	}
 	k.conclude(ctx, cells, srs, last, ev, errors.Join(lost...))

@@ -19,7 +19,8 @@ type LiveKernel struct {
 	// mu is held by whoever uses the box: a cell, or the end of it between two.
 	mu     sync.Mutex
 	k      *kernel
-	why    string // the box will not be built
+	why    string      // the box will not be built
+	setup  *StepResult // what the setup came to, until it is told
 	cells  []PlanStep
 	srs    []*StepResult
 	last   int // that ran; -1 for none
@@ -38,7 +39,7 @@ func (r *Runner) OpenKernel(ctx context.Context, s PlanStep) (*LiveKernel, error
 	if err != nil {
 		return nil, fmt.Errorf("give the kernel a workspace of its own: %w", err)
 	}
-	l := &LiveKernel{k: &kernel{r: r, v: v}, why: why, last: -1}
+	l := &LiveKernel{k: &kernel{r: r, v: v}, why: why, setup: sr, last: -1}
 	l.life, l.stop = context.WithCancel(context.Background())
 	v.full = v.room.Watch(l.life)
 	if l.why == "" {
@@ -101,6 +102,10 @@ func (l *LiveKernel) Run(ctx context.Context, s PlanStep) *StepResult {
 		return notBegun(sr)
 	case l.k.ended != "":
 		return skip(sr, s, fmt.Sprintf("the kernel ended with %s, and what this cell may need of it is gone", l.k.ended))
+	}
+	if was := l.setup; was != nil {
+		sr.Setup, sr.Egress, sr.Notes, l.setup = was.Setup, was.Egress, was.Notes, nil
+		sr.Limits.Enforced, sr.Limits.By = was.Limits.Enforced, was.Limits.By // those of the cell's own box, if there will be one
 	}
 	l.cells, l.srs = append(l.cells, s), append(l.srs, sr)
 	at := len(l.srs) - 1
