@@ -66,7 +66,7 @@ var mayImport = map[string]string{
 	"internal/host":        "box boxinit container egress gha host/inside idmap limits overlay scratch seccomp",
 	"internal/host/inside": "",
 	// The flow of a run knows no engine.
-	"internal/steps": "box cell disk egress gha image limits scratch workspace workspace/clone workspace/commit workspace/delta " +
+	"internal/steps": "box cell disk egress gha image limits report/rich scratch workspace workspace/clone workspace/commit workspace/delta " +
 		"workspace/patch workspace/policy workspace/scrub",
 	// What runs stand on. It knows all engines.
 	"internal/session":     "box egress gha gvisor host image kern limits native registry rootfs scratch steps",

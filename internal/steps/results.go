@@ -2,6 +2,7 @@ package steps
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/cell"
+	"github.com/untrusted-steps/untrusted-steps/internal/report/rich"
 )
 
 const (
@@ -106,6 +108,11 @@ func (r *Runner) results(sr *StepResult, got cell.Results) (err error) {
 func (r *Runner) shown(v cell.Value) (text string, data []byte, why string) {
 	if cell.Textual(v.MIME) {
 		text = r.Masker.Lasting(string(v.Data))
+		for _, read := range readings(v.MIME, text) {
+			if r.Masker.Lasting(read) != read {
+				return "", nil, "a result of the type " + v.MIME + " spells the value of a variable of passEnv in a way of its own; it is not kept"
+			}
+		}
 		return text, []byte(text), ""
 	}
 	text = base64.StdEncoding.EncodeToString(v.Data)
@@ -113,6 +120,31 @@ func (r *Runner) shown(v cell.Value) (text string, data []byte, why string) {
 		return "", nil, "a result of the type " + v.MIME + " holds the value of a variable of passEnv; it is not kept"
 	}
 	return text, v.Data, ""
+}
+
+// readings are what somebody reads of a text that has another spelling for it. A table
+// is made of the first, and a browser draws the second; of JSON the source is shown,
+// and whoever reads it reads what its strings say.
+func readings(mime, text string) []string {
+	switch {
+	case mime == "text/html" || mime == "text/markdown" || strings.HasSuffix(mime, "+xml"):
+		joined, spaced := rich.Reading(text)
+		return []string{joined, spaced}
+	case mime == "application/json" || strings.HasSuffix(mime, "+json"):
+		var b strings.Builder
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		for { // as far as it is JSON
+			t, err := d.Token()
+			if err != nil {
+				return []string{b.String()}
+			}
+			if s, ok := t.(string); ok {
+				b.WriteString(s + "\n")
+			}
+		}
+	}
+	return nil
 }
 
 // resultFolder is where the files of a step's results are.
