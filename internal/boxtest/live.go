@@ -162,7 +162,7 @@ func (s *suite) liveFacts(t *testing.T) {
 	// A step has 64 processes at most here, and the memory for them.
 	roomy := func(j *step) { j.MemoryBytes = 1 << 30 }
 	for _, tc := range []struct{ sentence, line string }{
-		{"a refused fork is told of its own piece, and not of the next", line(probe.Do("forks", "200"), probe.Do("sleep", "1000"))},
+		{"a refused fork is told of its own piece, and not of the next", "sleep 1 & " + line(probe.Do("forks", "200")) + "; wait"},
 		{"also of a piece that ends at once, and the box goes on", line(probe.Do("forks", "200"))},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
