@@ -460,6 +460,158 @@ func testKernel(t *testing.T, engine string) {
 	})
 }
 
+// left is a cell that writes a file and leaves a process behind, which does these
+// things of shell when the cell is over, a second later, and then stays; seen waits
+// for that.
+func left(t *testing.T, things string) (code string, seen func() bool) {
+	token := strconv.Itoa(7_000_000+os.Getpid()) + strconv.Itoa(int(time.Now().UnixNano()%1000))
+	program := "sleep 1\n" + things + "\nexec sleep " + token
+	code = "import subprocess; open('f', 'w').write('kept')\n" +
+		"subprocess.Popen(['sh', '-c', " + strconv.Quote(program) + "], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
+	return code, func() bool {
+		list, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(list, func(path string) bool {
+			b, err := os.ReadFile(path)
+			return err == nil && string(b) == "sleep\x00"+token+"\x00"
+		})
+	}
+}
+
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// A cell can leave something behind that waits for it to be over: what that does is
+// judged like all else, and drops what was written.
+func TestWhatAKernelDoesBetweenCellsIsJudged(t *testing.T) { engines(t, testBetweenCells) }
+
+func testBetweenCells(t *testing.T, engine string) {
+	const things = "unshare -U true\ncurl -s http://evil.test/\ncurl -s http://listed.test/\n"
+	s := open(t, sandbox.Options{Engine: engine, EgressAllow: []string{"listed.test"}})
+	for _, tc := range []struct {
+		sentence, and string
+		next          bool
+	}{
+		{"and the kernel is closed", "", false},
+		{"and it ended the interpreter", "kill -9 $PPID\nsleep 0.5", false},
+		{"and it ended the interpreter, and another cell is asked for", "kill -9 $PPID\nsleep 0.5", true},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			k, err := s.Kernel(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, seen := left(t, things+tc.and)
+			if r, err := k.RunCode(t.Context(), code); err != nil || !r.Success || len(r.Requests) > 0 {
+				t.Fatalf("%+v %v", r, err)
+			}
+			until(t, "it does not come to its end", seen)
+			if tc.next {
+				var ended *sandbox.KernelEnded
+				if r, err := k.RunCode(t.Context(), "1"); !errors.As(err, &ended) {
+					t.Fatalf("%+v %v", r, err)
+				}
+			}
+			r, err := k.Close(t.Context())
+			if err != nil || r == nil {
+				t.Fatalf("%+v %v", r, err)
+			}
+			want := []string{"egress_denied"}
+			if engine == "native" {
+				want = []string{"escape_blocked", "egress_denied"}
+			}
+			var got []string
+			for _, e := range r.Events {
+				got = append(got, e.Type)
+			}
+			if !slices.Equal(got, want) || r.Fault == nil || r.Fault.Type != want[0] || r.Success || r.ExitCode != 0 || r.Kept || len(r.Files) != 1 {
+				t.Errorf("%+v", r)
+			}
+			asked := map[string]int{}
+			for _, q := range r.Requests {
+				asked[q.Host+" "+q.Verdict] += q.Count
+			}
+			if len(asked) != 2 || asked["evil.test denied"] != 1 || asked["listed.test failed"] != 1 {
+				t.Errorf("requests: %v", asked)
+			}
+			if _, err := s.ReadFile("f"); err == nil {
+				t.Error("what was written is kept")
+			}
+		})
+	}
+	t.Run("and it did nothing that is forbidden: what was written is kept", func(t *testing.T) {
+		k, err := s.Kernel(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, seen := left(t, "curl -s http://listed.test/; : > g")
+		if r, err := k.RunCode(t.Context(), code); err != nil || !r.Success {
+			t.Fatalf("%+v %v", r, err)
+		}
+		until(t, "it does not come to its end", seen)
+		r, err := k.Close(t.Context())
+		if err != nil || !r.Success || r.Fault != nil || !r.Kept || len(r.Files) != 2 || len(r.Requests) != 1 {
+			t.Errorf("%+v %v", r, err)
+		}
+		if seen() {
+			t.Error("it goes on after the kernel was closed")
+		}
+	})
+	t.Run("what a fault leaves running is ended with it", func(t *testing.T) {
+		k, err := s.Kernel(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, seen := left(t, "")
+		if r, err := k.RunCode(t.Context(), code); err != nil || !r.Success {
+			t.Fatalf("%+v %v", r, err)
+		}
+		until(t, "it does not begin", seen)
+		if r, err := k.RunCode(t.Context(), "import os; os.system('curl -s http://evil.test/')"); err != nil || r.Fault == nil {
+			t.Fatalf("%+v %v", r, err)
+		}
+		if seen() {
+			t.Error("it goes on")
+		}
+		if r, err := k.Close(t.Context()); err != nil || r.Fault == nil || r.Kept || len(r.Requests) != 1 || r.Requests[0].Count != 1 {
+			t.Errorf("%+v %v", r, err)
+		}
+	})
+}
+
+// What the code in a box that was kept ready does before it has a cell is told of the
+// cell that gets it, also where it is then gone.
+func TestWhatAReadyBoxDoesIsTold(t *testing.T) { engines(t, testReadyBox) }
+
+func testReadyBox(t *testing.T, engine string) {
+	for _, ends := range []bool{false, true} {
+		dir := t.TempDir()
+		code, seen := left(t, "curl -s http://evil.test/")
+		if ends {
+			code, seen = left(t, "curl -s http://evil.test/; kill -9 $PPID; sleep 0.5")
+		}
+		code = strings.Replace(code, "open('f', 'w').write('kept')", "0", 1)
+		if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(code), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, sandbox.Options{Engine: engine, Workspace: dir, Prewarm: 1, EgressAllow: []string{"listed.test"}, Env: map[string]string{"PYTHONPATH": "/workspace"}})
+		until(t, "no box gets ready", func() bool { return s.Ready() == 1 })
+		until(t, "it does not come to its end", seen)
+		r, err := s.Do(t.Context(), sandbox.Call{Code: "print('ran')"})
+		if err != nil || r.Fault == nil || r.Fault.Type != "egress_denied" || r.Success || r.Kept || len(r.Requests) != 1 || r.Stdout == "ran\n" == ends {
+			t.Errorf("it ends: %v; %+v %v", ends, r, err)
+		}
+	}
+}
+
 // A kernel can have any number of cells; of those that are over nothing is kept.
 func TestAKernelKeepsNothingOfCellsThatAreOver(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())

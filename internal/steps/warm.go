@@ -71,14 +71,24 @@ func (r *Runner) warm(s PlanStep) *kernel {
 			return nil
 		}
 		if k.python.Gone() { // while it waited: that is nothing of this cell's
-			_ = k.away()
-			k = nil
+			k.ended = "its process, which ended by itself when no cell ran"
+			if k.shut(); k.idle() {
+				_ = k.away()
+				k = nil
+			}
 		}
 	}
 	k.r = r
 	k.v.id = s.ID
 	k.v.txn.For(s.ID)
 	return k
+}
+
+// idle says whether the code in a box that ended before it had a cell did nothing
+// there that has to be told. Nobody but the cell that was to have it could be.
+func (k *kernel) idle() bool {
+	e := k.late.Evidence
+	return len(e.Escapes) == 0 && e.EscapesMore == 0 && e.PidsRefused == 0 && (k.way == nil || len(k.way.proxy.Ledger.Records()) == 0)
 }
 
 // Prewarm has boxes made ready for cells like this one, before the first is asked
@@ -168,7 +178,10 @@ func (r *Runner) warmUp(ctx context.Context, s PlanStep) (_ *kernel, err error) 
 
 // away ends a box that nobody asked for.
 func (k *kernel) away() error {
-	err := errors.Join(k.close()...)
+	err := k.close()
+	if lost := k.late.Evidence.Lost; lost != "" {
+		err = errors.Join(errors.New(lost), err)
+	}
 	k.stop()
 	k.v.drop()
 	return err
@@ -177,11 +190,25 @@ func (k *kernel) away() error {
 // boxWarm runs a cell in a box that was ready.
 func (r *Runner) boxWarm(ctx context.Context, k *kernel, s PlanStep, sr *StepResult) (out box.Outcome, err error) {
 	defer k.stop()
-	out, _ = k.cell(ctx, s, sr, true)
-	if out.NotBegun {
-		out.Evidence.Lost = "the box that was kept ready for it had ended by itself"
+	if k.ended == "" {
+		out, _ = k.cell(ctx, s, sr, true)
+	} else { // its logs are there all the same, and empty
+		logs := newLogs(s.ID, s.MaxOutput, r.Masker, r.Log)
+		sr.Stdout.Path, sr.Stderr.Path = logs.paths()
+		err = logs.open(r.Out)
+		_, cerr := logs.close()
+		out.NotBegun, err = true, errors.Join(err, cerr)
 	}
-	err = errors.Join(k.close()...)
+	if out.NotBegun {
+		idle := k.idle()
+		out, k.late = k.late, box.Outcome{}
+		// The cell did not run, so what it expects cannot have come of it.
+		if v := box.Classify(out.Evidence, s.Tolerate); idle || v.Fault == nil || v.Fault.Type == s.Expect.Fault {
+			out.Evidence.Lost = "the box that was kept ready for it had ended by itself"
+		}
+	}
+	err = errors.Join(err, k.close())
+	out.Evidence = k.tell(s, sr, out.Evidence)
 	if k.way != nil {
 		k.way.advise(sr, s, k.seen)
 	}
