@@ -88,6 +88,12 @@ func (c *checker) cacheTogether(s *step) {
 				"what a setup makes is kept for later runs, and must depend on nothing but the file, the image and what setupCache lists")
 		}
 	}
+	// Of a folder only the path is known: whoever changed what lies in it for one run
+	// would have what its programs made in every later one.
+	if s.rootDir != "" {
+		c.add(v.pos, "setupCache and an image of rootfs: exclude each other", "", "an image of a registry, archive: or host",
+			"what a setup makes is kept by the content of its image, and a folder has no sum that names it")
+	}
 }
 
 // shown makes the folder of the files that a kept setup sees, in place of the
@@ -177,7 +183,8 @@ func (v *view) copyShown(root *os.Root, d *delta.Delta, name string, at delta.Fo
 // keptKey names what a setup makes among what is kept.
 func (r *Runner) keptKey(s PlanStep, files string) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%d %s\n%s\n%s\n%d:%d\n", setupVersion, r.EngineOf(s).Info().Name, r.setupKey(s), files, r.Tree.owner.uid, r.Tree.owner.gid)
+	// One digest may stand for the images of several processors.
+	fmt.Fprintf(h, "%d %s %s\n%s\n%s\n%d:%d\n", setupVersion, runtime.GOARCH, r.EngineOf(s).Info().Name, r.setupKey(s), files, r.Tree.owner.uid, r.Tree.owner.gid)
 	if s.Image == "host" {
 		r.hostIdentity(h)
 	}
@@ -185,12 +192,13 @@ func (r *Runner) keptKey(s PlanStep, files string) string {
 }
 
 // hostTools are what a setup of image host usually runs; another one of these makes
-// another thing. What else of the host it runs, nobody can know beforehand.
-var hostTools = []string{"sh", "python3", "pip", "pip3", "node", "npm", "go", "cargo", "make", "gcc"}
+// another thing. What else of the host it runs, nobody can know beforehand, and
+// docs/setup.md says so. No step can write to any of it.
+var hostTools = []string{"sh", "bash", "python3", "pip", "pip3", "node", "npm", "go", "cargo", "make", "gcc"}
 
 func (r *Runner) hostIdentity(w io.Writer) {
 	release, _ := os.ReadFile("/etc/os-release")
-	fmt.Fprintf(w, "%s %q %q\n", runtime.GOARCH, release, r.BoxPath)
+	fmt.Fprintf(w, "%q %q\n", release, r.BoxPath)
 	for _, dir := range r.BoxPath {
 		for _, name := range hostTools {
 			if st, err := os.Stat(filepath.Join(dir, name)); err == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/image"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
 )
 
@@ -220,6 +221,21 @@ func TestSetupKey(t *testing.T) {
 	}
 }
 
+// What is kept is found again by what an image holds, and not by how it is named: a
+// tag moves, and an archive is written anew.
+func TestKeptSetupsAreKnownByTheirImage(t *testing.T) {
+	for _, name := range []string{"archive:/srv/image.tar", "python:3.12-slim"} {
+		s := mustLoad(t, "steps:\n- {setup: make, setupCache: [], image: '"+name+"', run: x}\n", testOptions(t)).Steps[0].setupStep()
+		key := func(digest string) string {
+			r := &Runner{Tree: &Tree{}, Engine: &refuser{}, got: map[string]gotten{s.Origin.String(): {image: &image.Image{Digest: digest}}}}
+			return r.keptKey(s, "files")
+		}
+		if key("sha256:a") != key("sha256:a") || key("sha256:a") == key("sha256:b") {
+			t.Errorf("%s: the image's digest does not make the key", name)
+		}
+	}
+}
+
 func TestOptionsAreRead(t *testing.T) {
 	for src, want := range map[string]string{
 		"setup: ''":                 "setup is empty",
@@ -234,6 +250,7 @@ func TestOptionsAreRead(t *testing.T) {
 		"setup: y\n  setupCache: []\n  passEnv: [TOKEN]":         "setupCache and passEnv exclude each other",
 		"setup: y\n  setupCache: []\n  mounts: {/srv/a: /a}":     "setupCache and mounts exclude each other",
 		"setup: y\n  setupCache: []\n  profiles: ['vcpu:small']": "setupCache and profiles exclude each other",
+		"setup: y\n  setupCache: []\n  image: rootfs:/srv/a":     "setupCache and an image of rootfs: exclude each other",
 		"profiles: [heavy]":     "not a profile of kern",
 		"profiles: ['vcpu:-x']": "not a profile of kern",
 		"profiles: ['gpu:a']":   "not a profile of kern",
