@@ -204,7 +204,17 @@ func held(r *steps.Result) int {
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.First) + len(s.Tries)
+		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.ResultFiles) + len(s.First) + len(s.Tries) +
+			len(s.EgressProposal) + len(s.EgressUnused) + len(s.EgressPresets) + len(s.Unobserved)
+		for _, forms := range s.Results {
+			n += len(forms)
+		}
+		for _, p := range s.EgressPresets {
+			n += len(p.Rules)
+		}
+		if b := s.Setup; b != nil {
+			n += len(b.Files) + len(b.Events)
+		}
 	}
 	return n
 }
@@ -227,7 +237,7 @@ func mergeFolder(dir string, sources []*report.Source) (*report.Folder, error) {
 	return report.Prepare(abs, "")
 }
 
-// copyAll brings the logs and patches of the steps that are in the result.
+// copyAll brings the logs, patches and results of the steps that are in the result.
 func copyAll(out *report.Folder, sources []*report.Source, res *steps.Result, from []int) (err error) {
 	c := report.NewCopier(out)
 	defer func() {
@@ -254,6 +264,22 @@ func copyAll(out *report.Folder, sources []*report.Source, res *steps.Result, fr
 			}
 			if !found {
 				*f.Path, lacks = "", true
+			}
+		}
+		listed := s.ResultFiles
+		s.ResultFiles = nil
+		for _, f := range listed {
+			found, err := c.File(sources[from[i]], f.Path)
+			if err != nil {
+				return fmt.Errorf("step %s: %w", s.ID, err)
+			}
+			if found {
+				s.ResultFiles = append(s.ResultFiles, f)
+				continue
+			}
+			lacks = true
+			if s.Results[f.Result][f.MIME] == f.Path { // there is nothing of it
+				delete(s.Results[f.Result], f.MIME)
 			}
 		}
 		if lacks {
