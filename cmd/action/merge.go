@@ -130,15 +130,16 @@ func (a *app) mergeReports(o *options, names []string) int {
 	}
 	o.out, o.folder = out.Path, out
 	res, from := shard.Merge(parts, want, policy, steps.Tool{Name: toolName, Version: toolVersion()})
-	code, err := exitPass, copyAll(out, sources, res, from)
-	if err != nil {
+	if err := copyAll(report.NewLooker(), sources, res, from); err != nil {
+		return a.next(a.wrong("merge: %v", err), "what a shard left has to be whole; a report that --out has is as it was")
+	}
+	if err := out.Empty(); err != nil {
+		return a.next(a.wrong("--out: %v", err), "name a new folder with --out DIR")
+	}
+	if err := copyAll(report.NewCopier(out), sources, res, from); err != nil {
 		// What is half there could be taken for a report.
-		if anew, again := mergeFolder(out.Path, sources); again != nil {
-			err = errors.Join(err, again)
-		} else {
-			err = errors.Join(err, anew.Close())
-		}
-		code = a.next(a.wrong("merge: %v", err), "there is no report now; what a shard left has to be whole, and the folder of --out writable")
+		err = errors.Join(err, out.Empty())
+		code := a.next(a.wrong("merge: %v", err), "there is no report now; what a shard left has to be whole, and the folder of --out writable")
 		var write *report.WriteError
 		if errors.As(err, &write) {
 			code = exitNoVerdict
@@ -219,8 +220,8 @@ func held(r *steps.Result) int {
 	return n
 }
 
-// mergeFolder makes the folder for the report ready. What is to be read must not
-// be what is replaced.
+// mergeFolder opens the folder for the report. What is to be read must not be what is
+// replaced.
 func mergeFolder(dir string, sources []*report.Source) (*report.Folder, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -234,12 +235,11 @@ func mergeFolder(dir string, sources []*report.Source) (*report.Folder, error) {
 			return nil, fmt.Errorf("%s is inside one of the reports; name another folder", dir)
 		}
 	}
-	return report.Prepare(abs, "")
+	return report.Open(abs, "")
 }
 
 // copyAll brings the logs, patches and results of the steps that are in the result.
-func copyAll(out *report.Folder, sources []*report.Source, res *steps.Result, from []int) (err error) {
-	c := report.NewCopier(out)
+func copyAll(c *report.Copier, sources []*report.Source, res *steps.Result, from []int) (err error) {
 	defer func() {
 		if closed := c.Close(); err == nil {
 			err = closed

@@ -392,8 +392,8 @@ func TestMergeWithoutLogs(t *testing.T) {
 	}
 }
 
-// TestMergeOut: what is read is not what is replaced, and a stale report does not
-// outlive a merge that was refused.
+// TestMergeOut: what is read is not what is replaced, and where nothing is merged an
+// earlier report stays whole, as with any exit 2.
 func TestMergeOut(t *testing.T) {
 	d := download(t)
 	for _, tc := range []struct{ out, from string }{{"r1", "r1"}, {"r1/steps/a", "r1"}, {"all", "all/steps/r"}} {
@@ -423,8 +423,21 @@ func TestMergeOut(t *testing.T) {
 	if code, _, stderr := d.merge("r1", "r2"); code != exitUsage {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	if _, err := os.Stat(filepath.Join(d.dir, "out/report.json")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the report of the merge before is still there: %v", err)
+	for _, name := range []string{"report.json", "summary.md", "steps/b/stdout.log"} {
+		if _, err := os.Stat(filepath.Join(d.dir, "out", name)); err != nil {
+			t.Errorf("of the merge before: %v", err)
+		}
+	}
+	if err := os.Remove(filepath.Join(d.dir, "r2/steps/b/stdout.log")); err != nil {
+		t.Fatal(err)
+	}
+	d.put("r2", d.report(2, "b"))
+	d.write("r2/egress.jsonl", "no request\n")
+	if code, _, stderr := d.merge("r1", "r2"); code != exitUsage {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	if b, err := os.ReadFile(filepath.Join(d.dir, "out/egress.jsonl")); err != nil || strings.Count(string(b), "\n") != 2 {
+		t.Errorf("the requests of the merge before are %q: %v", b, err)
 	}
 }
 
