@@ -413,6 +413,28 @@ func copied(t *testing.T, where, block string) {
 	}
 }
 
+// TestExampleWorkflowsLiftNothing: the action adds what is missing for itself alone. A
+// workflow that lifts a restriction for all programs of a machine says so by the
+// action's own word, and does not do it by hand, where nobody puts it back.
+func TestExampleWorkflowsLiftNothing(t *testing.T) {
+	examples, err := filepath.Glob(filepath.Join(moduleRoot(t), "examples/workflows/*.yml"))
+	if err != nil || len(examples) == 0 {
+		t.Fatal(err)
+	}
+	byHand := regexp.MustCompile(`sysctl|/proc/sys/|apparmor_(restrict|parser)`)
+	for _, path := range examples {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if byHand.MatchString(strings.ReplaceAll(line, "host-setup: sysctl", "")) {
+				t.Errorf("%s: %s", path, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
 // TestUnreleasedIsSaid: whoever copies a workflow that names a version must read
 // that there is none yet, for as long as docs/releasing.md says so.
 func TestUnreleasedIsSaid(t *testing.T) {
