@@ -460,6 +460,23 @@ func TestUnreleasedIsSaid(t *testing.T) {
 	}
 }
 
+// TestUnseenIsSaid: whoever copies the workflow reads that its way was not seen on the
+// machines it is for, and what else there is, until docs/hosts.md says that it was.
+func TestUnseenIsSaid(t *testing.T) {
+	row := regexp.MustCompile(`(?m)^\| GitHub-hosted, ubuntu-24\.04.*\| ([^|]*) \|$`).FindStringSubmatch(document(t, "docs/hosts.md"))
+	if row == nil {
+		t.Fatal("docs/hosts.md has no row for ubuntu-24.04")
+	}
+	if !strings.HasPrefix(row[1], "read;") {
+		return
+	}
+	for _, want := range []string{"never yet on GitHub's own machines", "`host-setup: sysctl`"} {
+		if !strings.Contains(document(t, "README.md"), want) {
+			t.Errorf("the README does not say %s", want)
+		}
+	}
+}
+
 // TestChecksExample: the workflow in docs/checks.md is one that actionlint takes,
 // it asks for every permission that an input needs, and the document's links lead
 // somewhere.
