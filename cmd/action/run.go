@@ -265,7 +265,7 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 	on := session.New(session.Options{
 		Version: toolVersion(), Getenv: r.app.getenv, LookupEnv: r.app.lookupEnv, Environ: r.app.environ,
 		Workspace: r.opt.workspace, Out: r.opt.folder.At(), Load: r.app.loadOptions(r.opt), Plan: r.plan, Result: r.result,
-		Engines: r.app.engines, Engine: r.opt.engine, NotAllowed: r.opt.notAllowed, KernSHA256: r.opt.kernSHA256, RunscSHA256: r.opt.runscSHA256,
+		Engines: r.app.engines, Engine: r.opt.engine, NotAllowed: r.opt.ceiling.NotAllowed, KernSHA256: r.opt.kernSHA256, RunscSHA256: r.opt.runscSHA256,
 		FreshProof: r.opt.freshProof, OnlyReport: r.opt.onlyReport, Jobs: r.opt.jobs, Command: r.command(), SetupCommand: r.setupCommand(),
 		Log: r.log, Masker: r.masker, Warn: func(text string) { r.app.say(r.stderr, r.app.stderr, warning(text)) },
 	})

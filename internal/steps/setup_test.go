@@ -233,7 +233,7 @@ func TestKeptSetupsAreKnownByTheirImage(t *testing.T) {
 			r := &Runner{Tree: &Tree{}, Engine: &refuser{}, got: map[string]gotten{s.Origin.String(): {image: &image.Image{Digest: digest}}}}
 			return r.keptKey(s, "files")
 		}
-		if key("sha256:a") != key("sha256:a") || key("sha256:a") == key("sha256:b") {
+		if key("sha256:a") == key("sha256:b") {
 			t.Errorf("%s: the image's digest does not make the key", name)
 		}
 	}
