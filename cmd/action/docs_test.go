@@ -530,6 +530,30 @@ func indented(text string) []string {
 	return out
 }
 
+// TestExamplesLoad: every steps file and policy that people copy is one.
+func TestExamplesLoad(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(moduleRoot(t), "examples/*.yml"))
+	if err != nil || len(files) < 5 {
+		t.Fatalf("the examples are not found: %v %v", files, err)
+	}
+	a := &app{getenv: func(string) string { return "" }, lookupEnv: func(string) (string, bool) { return "", false }, environ: func() []string { return []string{"HOME=" + t.TempDir()} }}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt := a.loadOptions(&options{file: file, workspace: t.TempDir()})
+		if filepath.Base(file) == "policy.yml" {
+			_, err = steps.LoadPolicy(file, text, opt)
+		} else {
+			_, err = steps.Load(file, text, opt)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestPolicyIsDocumented: docs/policy.md has every key of the schema, and the
 // example is a policy.
 func TestPolicyIsDocumented(t *testing.T) {
