@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,7 +73,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	if !known(engine) {
 		return nil, &BadOptions{[]string{fmt.Sprintf("engine: there is no %q; allowed: %s", engine, strings.Join(session.EngineNames(), ", "))}}
 	}
-	if why := notAllowed(policy, engine); why != "" && engine != "auto" {
+	if why := policy.NotAllowed(engine); why != "" && engine != "auto" {
 		return nil, &BadOptions{[]string{"engine: " + why}}
 	}
 	// One that is named here is what the caller asked for: the defaults may not name
@@ -99,7 +98,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	s.on = session.New(session.Options{
 		Version: version(), Getenv: os.Getenv, LookupEnv: s.lookupEnv, Environ: os.Environ,
 		Workspace: s.work, Out: s.out, Load: s.load, Plan: p, Result: res,
-		NotAllowed: func(engine string) string { return notAllowed(policy, engine) },
+		NotAllowed: policy.NotAllowed,
 		Engine:     engine, KernSHA256: o.KernSHA256, RunscSHA256: o.RunscSHA256, FreshProof: o.FreshProof, Jobs: 1, Command: "the call of sandbox.New",
 		Log: s.log, Masker: s.masker,
 	})
@@ -201,18 +200,6 @@ func readAtMost(name string) ([]byte, error) {
 	return src, nil
 }
 
-// notAllowed is why a policy lets no box be built by an engine.
-func notAllowed(p *steps.Policy, engine string) string {
-	if p == nil {
-		return ""
-	}
-	list, line := p.Engines()
-	if len(list) == 0 || slices.Contains(list, engine) {
-		return ""
-	}
-	return fmt.Sprintf("the policy allows %s (%s:%d:%d)", strings.Join(list, ", "), line.File, line.Line, line.Column)
-}
-
 // maxPrewarm bounds how many boxes wait for nothing.
 const maxPrewarm = 64
 
@@ -291,7 +278,7 @@ func (s *Sandbox) places() error {
 			return fmt.Errorf("sandbox: find the workspace: %w", err)
 		}
 		load := session.LoadOptions(os.Getenv, os.LookupEnv, os.Environ, s.work)
-		if _, why := steps.NewGuard(load).Source(s.work); why != "" {
+		if _, why := steps.NewGuard(load).Workspace(s.work); why != "" {
 			return &BadOptions{[]string{fmt.Sprintf("the workspace %s %s", s.work, why)}}
 		}
 		if st, err := os.Stat(s.work); err != nil || !st.IsDir() {

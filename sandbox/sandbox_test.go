@@ -231,6 +231,8 @@ func TestWhatMayNotBeIsNamed(t *testing.T) {
 		"apparmor":            {AppArmor: "-x"},
 		"profiles":            {Profiles: []string{"vcpu"}},
 		"the workspace /etc ": {Workspace: "/etc"},
+		"the workspace /usr ": {Workspace: "/usr"},
+		"the workspace /opt ": {Workspace: "/opt"},
 	} {
 		_, err := sandbox.New(t.Context(), o)
 		var bad *sandbox.BadOptions

@@ -57,7 +57,7 @@ func (a *app) runsc(args []string) int {
 func (r *run) needsRunsc() bool {
 	rest := r.opt.engine == "gvisor"
 	if r.opt.engine == "auto" {
-		k := session.ChoiceKernel(r.opt.notAllowed)
+		k := session.ChoiceKernel(r.opt.ceiling.NotAllowed)
 		rest = k != nil && *k == box.OwnKernel
 	}
 	return slices.ContainsFunc(r.plan.Steps, func(s steps.PlanStep) bool { return s.Engine == "gvisor" || s.Engine == "" && rest })

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/cell"
@@ -147,10 +148,13 @@ func readings(mime, text string) []string {
 	return nil
 }
 
+// resultsFolder is where the files of a step's results are, within its own.
+const resultsFolder = "results"
+
 // resultFolder is where the files of a step's results are.
 type resultFolder struct {
 	root *os.Root
-	dir  string
+	id   string // of the step
 	made map[string]bool
 }
 
@@ -160,8 +164,8 @@ func openResults(out, id string) (*resultFolder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the report folder: %w", err)
 	}
-	f := &resultFolder{root: root, dir: path.Join("steps", id, "results"), made: map[string]bool{}}
-	if err := root.MkdirAll(f.dir, 0o755); err != nil {
+	f := &resultFolder{root: root, id: id, made: map[string]bool{}}
+	if err := root.MkdirAll(path.Join("steps", id, resultsFolder), 0o755); err != nil {
 		return nil, errors.Join(fmt.Errorf("make the folder of the step's results: %w", err), root.Close())
 	}
 	return f, nil
@@ -174,7 +178,9 @@ var endings = map[string]string{
 	"text/markdown": "md", "text/latex": "tex", "application/json": "json",
 }
 
-func (f *resultFolder) write(n int, mime string, data []byte) (at string, err error) {
+// resultPath is where the n-th result's form of a type is. An other one than the first
+// that would be called so has a number of its own beside that.
+func resultPath(id string, n, other int, mime string) string {
 	ending := endings[mime]
 	switch {
 	case ending != "":
@@ -183,9 +189,32 @@ func (f *resultFolder) write(n int, mime string, data []byte) (at string, err er
 	default:
 		ending = strings.ReplaceAll(mime, "/", ".") + ".bin"
 	}
-	at = path.Join(f.dir, fmt.Sprintf("%d.%s", n, ending))
+	name := fmt.Sprintf("%d.%s", n, ending)
+	if other > 0 {
+		name = fmt.Sprintf("%d.%d.%s", n, other, ending)
+	}
+	return path.Join("steps", id, resultsFolder, name)
+}
+
+// IsResultPath says whether a path is one at which a run writes the n-th result's form
+// of a type.
+func IsResultPath(at, id string, n int, mime string) bool {
+	if !cell.IsMIME(mime) {
+		return false
+	}
+	if at == resultPath(id, n, 0, mime) {
+		return true
+	}
+	rest, _ := strings.CutPrefix(path.Base(at), fmt.Sprintf("%d.", n))
+	digits, _, _ := strings.Cut(rest, ".")
+	other, err := strconv.Atoi(digits)
+	return err == nil && other > 0 && at == resultPath(id, n, other, mime)
+}
+
+func (f *resultFolder) write(n int, mime string, data []byte) (at string, err error) {
+	at = resultPath(f.id, n, 0, mime)
 	if f.made[at] { // a.b/c and a/b.c, by which a cell could choose that there is no verdict
-		at = path.Join(f.dir, fmt.Sprintf("%d.%d.%s", n, len(f.made), ending))
+		at = resultPath(f.id, n, len(f.made), mime)
 	}
 	f.made[at] = true
 	file, err := f.root.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)

@@ -117,7 +117,7 @@ func setAside(out string, sr *StepResult, n int) error {
 	for _, f := range []struct {
 		name string
 		at   *string
-	}{{"stdout.log", &sr.Stdout.Path}, {"stderr.log", &sr.Stderr.Path}, {"changes.patch", &patch.Path}, {"results", new(string)}, {setupFolder, new(string)}} {
+	}{{"stdout.log", &sr.Stdout.Path}, {"stderr.log", &sr.Stderr.Path}, {"changes.patch", &patch.Path}, {resultsFolder, new(string)}, {setupFolder, new(string)}} {
 		if _, err := root.Lstat(filepath.Join(dir, f.name)); errors.Is(err, fs.ErrNotExist) {
 			*f.at = ""
 			continue

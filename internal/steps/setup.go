@@ -209,6 +209,11 @@ func (r *Runner) makeSetup(ctx context.Context, s PlanStep, sr *StepResult, made
 	if s.SetupKept {
 		if key, err = r.kept(ctx, v, s, sr, made); err != nil || made.done {
 			v.drop()
+			if errors.As(err, new(unfit)) {
+				judge(ss, s, box.Evidence{StartupFailure: err.Error()})
+				made.done, made.why = true, "setup: "+err.Error()
+				return nil
+			}
 			if err != nil {
 				return fmt.Errorf("setup: %w", err)
 			}
