@@ -146,6 +146,7 @@ type runner struct {
 	noRoute  *noRoute
 	way      *way
 	cpus     []int // that the step is started on; none for all
+	giveBack func()
 	// counted is the last word on the step's processes of a box that counts them
 	// by itself.
 	counted *boxinit.Counted
@@ -192,14 +193,14 @@ func (r *runner) open(ctx context.Context) (started time.Time, ok bool) {
 	r.out.Evidence.MemoryMb = s.MemoryBytes >> 20
 	r.out.Evidence.Pids = s.Pids
 
-	cpus, giveBack := takeCPUs(s.CPUs)
-	defer giveBack()
-	r.cpus = cpus
+	// They are the step's until finish has ended it.
+	r.cpus, r.giveBack = takeCPUs(s.CPUs)
 
 	build, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
 	built, err := r.job.Engine.Start(build, s, r.job.Group)
 	if err != nil {
+		r.giveBack()
 		r.startFailed(ctx, err)
 		return started, false
 	}
@@ -607,6 +608,7 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 
 // finish takes the box away and reads what the kernel counted.
 func (r *runner) finish() {
+	defer r.giveBack()
 	limit := drainLimit
 	if r.out.Evidence.Cancelled {
 		limit = cancelLimit
