@@ -175,3 +175,33 @@ func TestLookPath(t *testing.T) {
 		}
 	}
 }
+
+func TestPath(t *testing.T) {
+	dir := t.TempDir()
+	ws, tools := filepath.Join(dir, "ws"), filepath.Join(dir, "tools")
+	if err := errors.Join(os.MkdirAll(ws+"/bin", 0o755), os.MkdirAll(tools, 0o755), os.Symlink(ws, dir+"/way"), os.Symlink(ws+"/bin", dir+"/bin")); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(ws)
+	path := strings.Join([]string{ws + "/bin", "bin", "", ".", dir + "/way/bin", dir + "/bin", tools + "/../ws/bin", dir + "/none", tools, ws, dir + "//ws/./bin/"}, ":")
+	for _, avoid := range []string{ws, ws + "/", dir + "/way"} {
+		got := Environ([]string{"A=1", "PATH=/theirs", "PATHEXT=x"}, path, "", avoid)
+		if want := "A=1 PATHEXT=x PATH=" + tools; strings.Join(got, " ") != want {
+			t.Errorf("without %s: %q, want %q", avoid, got, want)
+		}
+	}
+	if got := Path(path); got != strings.Join([]string{ws + "/bin", dir + "/way/bin", dir + "/bin", tools + "/../ws/bin", tools, ws, dir + "//ws/./bin/"}, ":") {
+		t.Errorf("with nothing to avoid: %q", got)
+	}
+}
+
+func TestUserFolder(t *testing.T) {
+	for _, c := range []struct{ xdg, home, want string }{
+		{"/x", "/h", "/x"}, {"", "/h", "/h/.in"}, {"x", "/h", "/h/.in"}, {"", "", ""}, {"x", "h", ""}, {".", ".", ""},
+	} {
+		getenv := func(n string) string { return map[string]string{"XDG_IN_HOME": c.xdg, "HOME": c.home}[n] }
+		if got := UserFolder(getenv, "XDG_IN_HOME", ".in"); got != c.want {
+			t.Errorf("%q and %q: got %q, want %q", c.xdg, c.home, got, c.want)
+		}
+	}
+}
