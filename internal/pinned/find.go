@@ -158,25 +158,59 @@ func among(path string, avoid []string) bool {
 	return slices.ContainsFunc(avoid, func(a string) bool { return In(path, a) })
 }
 
-// In says whether a path is a folder or leads into it, by its words or by links;
-// nothing is in "".
+// In says whether a path is a folder or leads into it, by its words or by links, also
+// where its end is not there yet. Nothing is in "", nor in /, where all is.
 func In(path, folder string) bool {
-	if folder == "" {
+	if folder == "" || path == "" || filepath.Clean(folder) == "/" {
 		return false
 	}
-	if real, err := filepath.EvalSymlinks(folder); err == nil && real != folder && In(path, real) {
-		return true
+	for _, p := range []string{filepath.Clean(path), resolved(path)} {
+		for _, f := range []string{filepath.Clean(folder), resolved(folder)} {
+			if rel, err := filepath.Rel(f, p); f != "/" && err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+				return true
+			}
+		}
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil && real != path && In(real, folder) {
-		return true
-	}
-	rel, err := filepath.Rel(folder, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+	return false
 }
 
-// Environ is an environment in which PATH is what Path leaves of one.
+// resolved is a path without links as far as there is anything.
+func resolved(path string) string {
+	path = filepath.Clean(path)
+	for at, rest := path, ""; ; at, rest = filepath.Dir(at), filepath.Join(filepath.Base(at), rest) {
+		if real, err := filepath.EvalSymlinks(at); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if at == filepath.Dir(at) {
+			return path
+		}
+	}
+}
+
+// takesCode are the variables, besides PATH, by which a program finds code to run as its
+// own: the loader's, Python's, Go's and git's.
+var takesCode = []string{
+	"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE",
+	"GOROOT", "GOTOOLDIR", "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
+}
+
+// Environ is an environment for a program that is run on the host: PATH is what Path
+// leaves of one, and so is each variable that leads to code; of what nothing is left,
+// there is no variable.
 func Environ(environ []string, path string, avoid ...string) []string {
-	out := slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
+	out := make([]string, 0, len(environ)+1)
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if slices.Contains(takesCode, name) {
+			if value = Path(value, avoid...); value == "" {
+				continue
+			}
+			kv = name + "=" + value
+		}
+		if name != "PATH" {
+			out = append(out, kv)
+		}
+	}
 	return append(out, "PATH="+Path(path, avoid...))
 }
 
