@@ -9,16 +9,28 @@ export -n UNTRUSTED_STEPS_TOKEN
 here=${UNTRUSTED_STEPS_ACTION:?}
 engine=${UNTRUSTED_STEPS_ENGINE:-auto}
 
-# No program of the workspace is started here, whatever PATH says, nor one of
-# wherever we stand. What runs the steps has the caller's PATH again.
+# No program of the workspace is started here, whatever PATH says and by whatever
+# link, nor one of wherever we stand; nor is one that go looks up. What runs the steps
+# has the caller's PATH again.
+real() { (CDPATH='' cd -P -- "$1" 2>/dev/null && pwd -P); }
+unread=()
+for d in "${GITHUB_WORKSPACE:-}" "${UNTRUSTED_STEPS_WORKSPACE:-}"; do
+  if [ -n "$d" ]; then unread+=("${d%/}" "$(real "$d" || true)"); fi
+done
+trusted() {
+  local at of
+  for at in "$1" "$(real "$1" || true)"; do
+    for of in "${unread[@]}"; do
+      case $of in '' | /) continue ;; esac
+      case $at/ in "$of"/*) return 1 ;; esac
+    done
+  done
+}
 callers=$PATH
 IFS=: read -r -a dirs <<<"$callers"
 ours=
 for d in "${dirs[@]}"; do
-  case $d in
-    "${GITHUB_WORKSPACE:-/nowhere}" | "${GITHUB_WORKSPACE:-/nowhere}"/*) ;;
-    /*) ours=${ours:+$ours:}$d ;;
-  esac
+  case $d in /*) if trusted "$d"; then ours=${ours:+$ours:}$d; fi ;; esac
 done
 PATH=$ours
 
@@ -44,10 +56,12 @@ if [ ! -x "$bin" ]; then
   # Nothing of the workspace takes part in the build: no go.work, no flags, and
   # no git, which would run what a repository around the tree configures. Nor does
   # Go's file of settings, which could name a program to run: only where modules
-  # come from is read from it.
+  # come from is read from it. What lies among modules in the workspace could be
+  # another Go, which would be believed because it is there.
   build() {
     cd "$here"
     export GOWORK=off GOFLAGS='' CGO_ENABLED=0
+    unset GOROOT GOTOOLDIR GOCACHEPROG
     names=(GOPROXY GONOPROXY GOPRIVATE GOSUMDB GONOSUMDB GOINSECURE GOMODCACHE GOCACHE)
     mapfile -t values < <(GOTOOLCHAIN=local go env "${names[@]}" 2>/dev/null)
     if [ "${#values[@]}" = "${#names[@]}" ]; then
@@ -55,6 +69,11 @@ if [ ! -x "$bin" ]; then
         if [ -n "${values[i]}" ]; then export "${names[i]}=${values[i]}"; fi
       done
     fi
+    for name in GOMODCACHE GOCACHE; do
+      if [ -n "${!name:-}" ] && ! trusted "${!name}"; then
+        export "$name=$dir/$name" GOFLAGS=-modcacherw
+      fi
+    done
     GOENV=off go build -trimpath -buildvcs=false -o "$dir/untrusted-steps" ./cmd/action
   }
   if ! (build) >&2; then
