@@ -56,6 +56,10 @@ within() {
   done
   return 1
 }
+trusted() {
+  local r
+  ! within "$1" && { ! r=$(real "$1") || ! within "${r%.}"; }
+}
 IFS=: read -r -a dirs <<<"$callers"
 ours=
 for d in "${dirs[@]}"; do
@@ -88,10 +92,12 @@ if [ ! -x "$bin" ]; then
   # Nothing of the workspace takes part in the build: no go.work, no flags, and
   # no git, which would run what a repository around the tree configures. Nor does
   # Go's file of settings, which could name a program to run: only where modules
-  # come from is read from it.
+  # come from is read from it. What lies among modules in the workspace could be
+  # another Go, which would be believed because it is there.
   build() {
     cd "$here"
     export GOWORK=off GOFLAGS='' CGO_ENABLED=0
+    unset GOROOT GOTOOLDIR GOCACHEPROG
     names=(GOPROXY GONOPROXY GOPRIVATE GOSUMDB GONOSUMDB GOINSECURE GOMODCACHE GOCACHE)
     mapfile -t values < <(GOTOOLCHAIN=local go env "${names[@]}" 2>/dev/null)
     if [ "${#values[@]}" = "${#names[@]}" ]; then
@@ -99,6 +105,11 @@ if [ ! -x "$bin" ]; then
         if [ -n "${values[i]}" ]; then export "${names[i]}=${values[i]}"; fi
       done
     fi
+    for name in GOMODCACHE GOCACHE; do
+      if [ -n "${!name:-}" ] && ! trusted "${!name}"; then
+        export "$name=$dir/$name" GOFLAGS=-modcacherw
+      fi
+    done
     GOENV=off go build -trimpath -buildvcs=false -o "$dir/untrusted-steps" ./cmd/action
   }
   if ! (build) >&2; then

@@ -57,7 +57,7 @@ func (s *script) run(t *testing.T) (code, pid int, out string) {
 		write("dist/untrusted-steps-linux-"+runtime.GOARCH, told)
 	}
 	for name, text := range s.path {
-		write(filepath.Join("path", name), text)
+		write(filepath.Join("path", name), strings.ReplaceAll(text, "HERE", dir))
 	}
 	// Only what the script needs: no go of this machine.
 	for _, name := range []string{"bash", "sh", "uname", "mktemp", "chmod"} {
@@ -167,6 +167,20 @@ func TestActionScript(t *testing.T) {
 		{"nor a build",
 			script{empty: true, env: []string{"INPUT_TOKEN=t0k"}, path: map[string]string{"go": "#!/bin/sh\necho go has ${INPUT_TOKEN-none}\nexit 1\n"}}, 3,
 			[]string{"go has none"}, []string{"t0k"}},
+		{"nor by a link to it",
+			script{empty: true, links: map[string]string{"way": "path"}, env: []string{"GITHUB_WORKSPACE=HERE/path", "PATH=HERE/way:HERE/tools/../path:HERE/path/:HERE/tools"}, path: map[string]string{"go": "#!/bin/sh\necho called\n"}}, 3,
+			[]string{"there is no Go to build it"}, []string{"called"}},
+		{"nor where the link is what the job names",
+			script{empty: true, links: map[string]string{"way": "path"}, env: []string{"GITHUB_WORKSPACE=HERE/way/"}, path: map[string]string{"go": "#!/bin/sh\necho called\n"}}, 3,
+			[]string{"there is no Go to build it"}, []string{"called"}},
+		{"nor of the workspace that the steps get",
+			script{empty: true, links: map[string]string{"way": "path"}, env: []string{"UNTRUSTED_STEPS_WORKSPACE=way"}, path: map[string]string{"go": "#!/bin/sh\necho called\n"}}, 3,
+			[]string{"there is no Go to build it"}, []string{"called"}},
+		{"nor another Go, which go looks up, or would find among modules there",
+			script{empty: true, env: []string{"GITHUB_WORKSPACE=HERE/ws", "PATH=HERE/ws:HERE/path:HERE/tools", "GOROOT=HERE/ws"}, path: map[string]string{
+				"go":           "#!/bin/sh\n[ $1 != env ] || { for i in 1 2 3 4 5 6 HERE/ws/7 8; do echo $i; done; exit; }\ngo1.99\necho modules $GOMODCACHE cache $GOCACHE root ${GOROOT-none}\nexit 1\n",
+				"../ws/go1.99": "#!/bin/sh\necho called\n"}}, 3,
+			[]string{"untrusted-steps-build-", "/GOMODCACHE cache 8 root none"}, []string{"called", "modules HERE/ws"}},
 		{"what runs the steps has the caller's PATH",
 			script{env: []string{"GITHUB_WORKSPACE=HERE/path"}}, 41, []string{"path HERE/path:"}, nil},
 		{"without a token there is none",

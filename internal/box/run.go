@@ -150,9 +150,10 @@ type runner struct {
 	// gone says that the process has ended, or the first one has; quiet is closed
 	// when nothing more will be said, and asked gets a word for each count that was
 	// asked for.
-	gone  atomic.Bool
-	quiet chan struct{}
-	asked chan struct{}
+	gone     atomic.Bool
+	quiet    chan struct{}
+	asked    chan struct{}
+	giveBack func()
 	// counted is the last word on the step's processes of a box that counts them
 	// by itself.
 	counting sync.Mutex
@@ -200,14 +201,14 @@ func (r *runner) open(ctx context.Context) (started time.Time, ok bool) {
 	r.out.Evidence.MemoryMb = s.MemoryBytes >> 20
 	r.out.Evidence.Pids = s.Pids
 
-	cpus, giveBack := takeCPUs(s.CPUs)
-	defer giveBack()
-	r.cpus = cpus
+	// They are the step's until finish has ended it.
+	r.cpus, r.giveBack = takeCPUs(s.CPUs)
 
 	build, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
 	built, err := r.job.Engine.Start(build, s, r.job.Group)
 	if err != nil {
+		r.giveBack()
 		r.startFailed(ctx, err)
 		return started, false
 	}
@@ -621,6 +622,7 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 
 // finish takes the box away and reads what the kernel counted.
 func (r *runner) finish() {
+	defer r.giveBack()
 	limit := drainLimit
 	if r.out.Evidence.Cancelled {
 		limit = cancelLimit
