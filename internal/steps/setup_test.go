@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/image"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
@@ -252,8 +253,12 @@ func TestWhatAStepLeftOfAListedFileIsAFault(t *testing.T) {
 		"a large file": {func(at string) error {
 			return errors.Join(os.WriteFile(at, nil, 0o644), os.Truncate(at, maxSetupFile+1))
 		}, "67108865 bytes, of at most 67108864"},
+		"what nobody may read": {func(at string) error { return os.WriteFile(at, nil, 0) }, "req.txt cannot be read: permission denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "what nobody may read" {
+				boxtest.Need(t, "normal user")
+			}
 			tree, dir := openTree(t, map[string]string{"other": "1"})
 			if err := tc.make(filepath.Join(dir, "req.txt")); err != nil {
 				t.Fatal(err)
