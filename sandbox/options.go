@@ -207,6 +207,8 @@ func (o *Options) document(id string, c *Call) (doc []byte, keys []string, err e
 			return nil, nil, &BadOptions{[]string{k + ": what is not UTF-8 cannot be handed in; write it to a file first"}}
 		}
 	}
+	// Code, and what a program is given, may be any text: also what nobody may write
+	// into a file that is reviewed.
 	var b bytes.Buffer
 	b.WriteString(`steps: [{`)
 	enc := json.NewEncoder(&b)
@@ -221,7 +223,7 @@ func (o *Options) document(id string, c *Call) (doc []byte, keys []string, err e
 		}
 	}
 	b.WriteString("}]\n")
-	return b.Bytes(), keys, nil
+	return steps.Escaped(b.Bytes()), keys, nil
 }
 
 // isText says whether all texts of a value are UTF-8.

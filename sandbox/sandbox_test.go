@@ -92,6 +92,8 @@ func testOutcomes(t *testing.T, engine string) {
 		{"more output than is kept", sandbox.Call{Code: "print('x' * 5000)"}, 0, "", "", strings.Repeat("x", 1000), true, true},
 		{"an environment of its own", sandbox.Call{Command: []string{"sh", "-c", "echo $A$B$GITHUB_TOKEN"}, Env: map[string]string{"A": "1"}}, 0, "", "", "1\n", true, false},
 		{"a folder to start in", sandbox.Call{Command: []string{"pwd"}, Workdir: "/tmp"}, 0, "", "", "/tmp\n", true, false},
+		{"a text that nobody sees, as an argument", sandbox.Call{Command: []string{"printf", "%s", "\ufeff\x7f\u0085\u202e\u2066\ufffe\U0001f600"}}, 0, "", "", "\ufeff\x7f\u0085\u202e\u2066\ufffe\U0001f600", true, false},
+		{"and in code", sandbox.Call{Code: "import sys; sys.stdout.write('\ufeff\x7f\u0085\u202e\U0001f600')", Env: map[string]string{"PYTHONIOENCODING": "utf-8"}}, 0, "", "", "\ufeff\x7f\u0085\u202e\U0001f600", true, false},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
 			t.Setenv("GITHUB_TOKEN", "secret")
