@@ -353,14 +353,16 @@ func (r *Runner) begin(s PlanStep, begun time.Time) *StepResult {
 
 // step runs one step once and fills in its result. Where more tries are left it
 // says whether this one should be followed by another; then nothing of it is kept.
-func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool) (retry bool) {
+// bytes are what is left of the step's egressMaxBytes.
+func (r *Runner) step(ctx context.Context, s PlanStep, bytes int64, sr *StepResult, more bool) (retry bool) {
 	if s.Setup != "" {
 		if why := r.Unbuildable(s); why != "" {
 			judge(sr, s, box.Evidence{StartupFailure: why})
 			return more && ctx.Err() == nil && again(sr)
 		}
 	}
-	made, failed, err := r.prepare(ctx, s, sr)
+	made, failed, err := r.prepareWithin(ctx, s, bytes, sr)
+	s.EgressMaxBytes = bytes
 	switch {
 	case err != nil && ctx.Err() != nil:
 		judge(sr, s, box.Evidence{Cancelled: true})
