@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/sandbox"
 )
 
@@ -551,6 +552,32 @@ func TestSecretsThatAreHandedInDoNotComeBack(t *testing.T) {
 	r := do(t, s, sandbox.Call{Command: []string{"sh", "-c", "echo $US_TEST_KEY; echo ${#US_TEST_KEY}"}, Stdout: &live})
 	if strings.Contains(r.Stdout+live.String(), "sesame") || !strings.HasSuffix(r.Stdout, "\n15\n") || live.String() != r.Stdout {
 		t.Errorf("%q, live %q", r.Stdout, live.String())
+	}
+}
+
+// What our own tools read to write it back is as it is: it is shown to nobody, and of
+// a call that failed nothing is left that could be.
+func TestWhatIsReadForOurselves(t *testing.T) {
+	t.Setenv("US_TEST_KEY", "sesame-open-now")
+	var log, live bytes.Buffer
+	s := open(t, sandbox.Options{PassEnv: []string{"US_TEST_KEY"}, MaxOutputBytes: 100, Log: &log})
+	for code, want := range map[string]string{"0": "sesame-open-now\n", "1": "", "0; printf %100s": ""} {
+		r, err := s.Do(gha.Unmasked(t.Context()), sandbox.Call{Code: "echo $US_TEST_KEY; echo $US_TEST_KEY >&2; (exit " + code[:1] + ")" + code[1:], Language: sandbox.Sh, Stdout: &live})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Stdout != want || strings.Contains(r.Stderr+r.Reason, "sesame") {
+			t.Errorf("%q: %q, %q, %q", code, r.Stdout, r.Stderr, r.Reason)
+		}
+	}
+	if r := do(t, s, sandbox.Call{Command: []string{"sh", "-c", "echo $US_TEST_KEY"}}); r.Stdout != "***\n" {
+		t.Errorf("%q", r.Stdout)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log.String()+live.String(), "sesame") {
+		t.Errorf("%s%s", &log, &live)
 	}
 }
 

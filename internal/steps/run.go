@@ -69,6 +69,9 @@ type Runner struct {
 	// nil, or a nil writer, is nobody. They must not hold anything up for long: the
 	// step waits for them.
 	Tee func(id string) (stdout, stderr io.Writer)
+	// Unmasked: what a step prints on its stdout is in the file of its log as it is. It
+	// is nowhere else so, Tee has none of it, and whoever asks for it shows it to nobody.
+	Unmasked bool
 	// Warm has boxes of cells ready; nil has none. It is closed before Tree.
 	Warm *Warm
 	// EgressLog takes a line of JSON for every request of every step.
@@ -556,7 +559,11 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult, v *view) (
 		name += "/" + setupFolder
 	}
 	logs := newLogs(name, s.MaxOutput, r.Masker, r.Log)
-	if r.Tee != nil && !s.InSetup {
+	switch {
+	case s.InSetup:
+	case r.Unmasked:
+		logs.masks[0] = gha.NewMaskWriter(logs.files[0], nil)
+	case r.Tee != nil:
 		logs.files[0].also, logs.files[1].also = r.Tee(s.ID)
 	}
 	opened := make(chan error, 1)
