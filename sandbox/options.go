@@ -85,9 +85,10 @@ type Options struct {
 	// PolicyFile is a ceiling over all of this, from somebody who is trusted more.
 	PolicyFile string
 
-	// Prewarm keeps so many boxes ready, each with a booted Python that has run
-	// nothing and serves one call of code. They are made behind, the first of them by
-	// New; a call that changes the workspace ends those that are ready.
+	// Prewarm keeps so many boxes ready, 64 at most, each with a booted Python that has
+	// run nothing and serves one call of Python code. They are made behind, the first of
+	// them by New, or with Setup after the first call, which runs that; a call that
+	// changes the workspace ends those that are ready. Why none can be made is in Log.
 	Prewarm int
 
 	// Engine is auto, kern, native or another that the command knows. Empty is auto,

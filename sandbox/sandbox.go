@@ -59,6 +59,9 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 			s.remove()
 		}
 	}()
+	if o.Prewarm < 0 || o.Prewarm > maxPrewarm {
+		return nil, &BadOptions{[]string{fmt.Sprintf("prewarm is %d; allowed: 0 to %d", o.Prewarm, maxPrewarm)}}
+	}
 	if err := s.places(); err != nil {
 		return nil, err
 	}
@@ -114,7 +117,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 		return nil, &Refusal{Cause: why}
 	}
 	if o.Prewarm > 0 {
-		s.on.Runner.Warm = steps.NewWarm(min(o.Prewarm, maxPrewarm))
+		s.on.Runner.Warm = steps.NewWarm(o.Prewarm)
 		cell, err := s.plan("ready", &Call{Code: "0"})
 		if err != nil {
 			return nil, err

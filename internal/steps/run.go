@@ -382,7 +382,7 @@ func (r *Runner) step(ctx context.Context, s PlanStep, bytes int64, sr *StepResu
 		over = made.layer
 	}
 	var v *view
-	k := r.warm(s)
+	k := r.warm(s, made)
 	if k != nil {
 		v = k.v
 	} else {
