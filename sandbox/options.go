@@ -23,7 +23,8 @@ type Options struct {
 	Image string
 	// Setup is a script for sh that runs once before the first call, in a box of its
 	// own with network: "pip install X" puts packages where Python code finds them.
-	// What it writes is there for every call and is never kept. SetupEgress are the
+	// What it writes is there for every call and is never kept. For a call with an Env of
+	// its own it runs once more, in a box that has that. SetupEgress are the
 	// rules for whom it may talk to; nil is every public host.
 	Setup       string
 	SetupEgress []string
@@ -263,6 +264,11 @@ func (s *Sandbox) plan(id string, c *Call) (*steps.Plan, error) {
 	p, err := steps.Load(name, append(slices.Clone(s.defaults), doc...), s.load)
 	var wrong steps.Errors
 	if !errors.As(err, &wrong) {
+		// The deadline of one call is none of the setup's, which would be another with it
+		// and run once more.
+		if err == nil && s.setupS > 0 {
+			p.Steps[0].SetupTimeoutS = s.setupS
+		}
 		return p, err
 	}
 	bad := &BadOptions{}

@@ -40,6 +40,7 @@ type Sandbox struct {
 	on       *session.Session
 	calls    atomic.Int64
 	cell     steps.PlanStep // what boxes are made ready for
+	setupS   float64        // the deadline of the setup; 0 where there is none
 
 	mu      sync.Mutex
 	closed  bool
@@ -88,6 +89,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.setupS = p.Steps[0].SetupTimeoutS
 	s.passed(p.Steps[0].PassEnv)
 	to := o.Log
 	if to == nil {

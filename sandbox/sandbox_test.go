@@ -636,8 +636,9 @@ func (l *lines) String() string {
 
 func TestSetup(t *testing.T) {
 	s := open(t, sandbox.Options{Setup: "mkdir -p .deps; echo 'value = 7' > .deps/tiny.py", SetupEgress: []string{}})
-	for range 2 {
-		if r := do(t, s, sandbox.Call{Code: "import tiny; tiny.value"}); !r.Success || r.Results[0].Text() != "7" {
+	for i, timeout := range []time.Duration{0, 0, 10 * time.Minute, 5 * time.Second} {
+		r := do(t, s, sandbox.Call{Code: "import tiny; tiny.value", Timeout: timeout})
+		if !r.Success || r.Results[0].Text() != "7" || strings.Contains(fmt.Sprint(r.Notes), "it took") != (i == 0) {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -96,7 +96,7 @@ func (r *Runner) Again() *Runner {
 	return &Runner{
 		made: r.made, SetupStore: r.SetupStore, Engine: r.Engine, Engines: r.Engines, Limits: r.Limits, Guard: r.Guard, Workspace: r.Workspace, Tree: r.Tree, Jobs: r.Jobs, OnlyReport: r.OnlyReport,
 		Tools: r.Tools, Real: r.Real, Out: r.Out, Log: r.Log, Masker: r.Masker, Getenv: r.Getenv, BoxPath: r.BoxPath, CABundle: r.CABundle,
-		ImageCABundle: r.ImageCABundle, Images: r.Images, got: maps.Clone(r.got), NewProxy: r.NewProxy, Calls: r.Calls, Tee: r.Tee, Warm: r.Warm, EgressLog: r.EgressLog,
+		ImageCABundle: r.ImageCABundle, Images: r.Images, got: maps.Clone(r.got), NewProxy: r.NewProxy, Calls: r.Calls, Tee: r.Tee, Unmasked: r.Unmasked, Warm: r.Warm, EgressLog: r.EgressLog,
 		Now: r.Now, read: r.read,
 	}
 }
