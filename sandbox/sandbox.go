@@ -39,6 +39,7 @@ type Sandbox struct {
 	on       *session.Session
 	calls    atomic.Int64
 	cell     steps.PlanStep // what boxes are made ready for
+	setupS   float64        // the deadline of the setup; 0 where there is none
 
 	mu      sync.Mutex
 	closed  bool
@@ -58,6 +59,9 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 			s.remove()
 		}
 	}()
+	if o.Prewarm < 0 || o.Prewarm > maxPrewarm {
+		return nil, &BadOptions{[]string{fmt.Sprintf("prewarm is %d; allowed: 0 to %d", o.Prewarm, maxPrewarm)}}
+	}
 	if err := s.places(); err != nil {
 		return nil, err
 	}
@@ -84,6 +88,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.setupS = p.Steps[0].SetupTimeoutS
 	s.passed(p.Steps[0].PassEnv)
 	to := o.Log
 	if to == nil {
@@ -113,7 +118,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 		return nil, &Refusal{Cause: why}
 	}
 	if o.Prewarm > 0 {
-		s.on.Runner.Warm = steps.NewWarm(min(o.Prewarm, maxPrewarm))
+		s.on.Runner.Warm = steps.NewWarm(o.Prewarm)
 		cell, err := s.plan("ready", &Call{Code: "0"})
 		if err != nil {
 			return nil, err

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/sandbox"
 )
 
@@ -92,6 +93,8 @@ func testOutcomes(t *testing.T, engine string) {
 		{"more output than is kept", sandbox.Call{Code: "print('x' * 5000)"}, 0, "", "", strings.Repeat("x", 1000), true, true},
 		{"an environment of its own", sandbox.Call{Command: []string{"sh", "-c", "echo $A$B$GITHUB_TOKEN"}, Env: map[string]string{"A": "1"}}, 0, "", "", "1\n", true, false},
 		{"a folder to start in", sandbox.Call{Command: []string{"pwd"}, Workdir: "/tmp"}, 0, "", "", "/tmp\n", true, false},
+		{"a text that nobody sees, as an argument", sandbox.Call{Command: []string{"printf", "%s", "\ufeff\x7f\u0085\u202e\u2066\ufffe\U0001f600"}}, 0, "", "", "\ufeff\x7f\u0085\u202e\u2066\ufffe\U0001f600", true, false},
+		{"and in code", sandbox.Call{Code: "import sys; sys.stdout.write('\ufeff\x7f\u0085\u202e\U0001f600')", Env: map[string]string{"PYTHONIOENCODING": "utf-8"}}, 0, "", "", "\ufeff\x7f\u0085\u202e\U0001f600", true, false},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
 			t.Setenv("GITHUB_TOKEN", "secret")
@@ -227,6 +230,8 @@ func TestWhatMayNotBeIsNamed(t *testing.T) {
 		"/root":               {Mounts: []sandbox.Mount{{Source: "/root", Target: "/x"}}},
 		"egressAllow":         {EgressAllow: []string{"http://x"}},
 		"both":                {Network: true, EgressAllow: []string{"example.com"}},
+		"prewarm is -1":       {Prewarm: -1},
+		"prewarm is 65":       {Prewarm: 65},
 		"capDrop":             {CapDrop: []string{"nonsense"}},
 		"apparmor":            {AppArmor: "-x"},
 		"profiles":            {Profiles: []string{"vcpu"}},
@@ -684,10 +689,110 @@ func testPrewarm(t *testing.T, engine string) {
 	}
 }
 
+// Boxes that are ready show what the setup made, over the workspace as it is.
+func TestPrewarmOverASetup(t *testing.T) { engines(t, testPrewarmOverASetup) }
+
+func testPrewarmOverASetup(t *testing.T, engine string) {
+	s := open(t, sandbox.Options{Engine: engine, Prewarm: 1, SetupEgress: []string{},
+		Setup: "cat given > made; mkdir -p .deps; echo 'value = 7' > .deps/tiny.py"})
+	// A setup sees what is there when it runs, and New is too early for that.
+	if err := s.WriteFile("given", []byte("given")); err != nil {
+		t.Fatal(err)
+	}
+	if r := do(t, s, sandbox.Call{Command: []string{"true"}}); !r.Success {
+		t.Fatalf("%+v", r)
+	}
+	ready := func() {
+		t.Helper()
+		for range 300 {
+			if s.Ready() == 1 {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Fatal("no box gets ready")
+	}
+	for _, tc := range []struct {
+		code, shown string
+		kept        bool
+	}{
+		{"import tiny; tiny.value", "7", false},
+		{"open('made').read()", "'given'", false},
+		{"open('f', 'w').write('new')", "3", true},
+		{"open('f').read() + open('made').read()", "'newgiven'", false},
+		// What a setup made is not committed, also where a call changes it, and its
+		// packages cannot be changed.
+		{"open('made', 'a').write('more')", "4", false},
+		{"open('made').read()", "'given'", false},
+		{"try:\n  open('.deps/tiny.py', 'w')\nexcept OSError as e:\n  display(e.errno)", "30", false},
+	} {
+		ready()
+		r := do(t, s, sandbox.Call{Code: tc.code})
+		if !r.Success || r.Startup != 0 || len(r.Results) != 1 || r.Results[0].Text() != tc.shown || r.Kept != tc.kept {
+			t.Errorf("%s: %+v", tc.code, r)
+		}
+	}
+	for _, name := range []string{"made", ".deps/tiny.py"} {
+		if b, err := s.ReadFile(name); err == nil {
+			t.Errorf("%s is in the workspace: %q", name, b)
+		}
+	}
+	if b, err := s.ReadFile("f"); err != nil || string(b) != "new" {
+		t.Errorf("%q %v", b, err)
+	}
+}
+
+// Over a setup that failed there is none, and each call says that it did. What keeps
+// boxes from getting ready is told once.
+func TestWhyNoBoxIsReady(t *testing.T) {
+	log := &lines{}
+	s := open(t, sandbox.Options{Prewarm: 1, Setup: "exit 3", SetupEgress: []string{}})
+	for range 2 {
+		if r := do(t, s, sandbox.Call{Code: "1"}); r.Success || !strings.Contains(r.Reason, "setup: it ended with exit code 3") || s.Ready() != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	s = open(t, sandbox.Options{Prewarm: 1, Log: log, Env: map[string]string{"PATH": "/nowhere"}})
+	told := func() int { return strings.Count(log.String(), "a box could not be made ready: ") }
+	for end := time.Now().Add(30 * time.Second); told() == 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for range 3 {
+		if r, err := s.Do(t.Context(), sandbox.Call{Code: "1"}); err != nil || r.Success {
+			t.Errorf("%+v %v", r, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := told(); n != 1 || !strings.Contains(log.String(), `made ready: exec_failed: "python3" is not in the box`) {
+		t.Errorf("%d times in\n%s", n, log)
+	}
+}
+
+// lines are what was written, read while more of it is.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 func TestSetup(t *testing.T) {
 	s := open(t, sandbox.Options{Setup: "mkdir -p .deps; echo 'value = 7' > .deps/tiny.py", SetupEgress: []string{}})
-	for range 2 {
-		if r := do(t, s, sandbox.Call{Code: "import tiny; tiny.value"}); !r.Success || r.Results[0].Text() != "7" {
+	for i, timeout := range []time.Duration{0, 0, 10 * time.Minute, 5 * time.Second} {
+		r := do(t, s, sandbox.Call{Code: "import tiny; tiny.value", Timeout: timeout})
+		if !r.Success || r.Results[0].Text() != "7" || strings.Contains(fmt.Sprint(r.Notes), "it took") != (i == 0) {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -723,6 +828,32 @@ func TestSecretsThatAreHandedInDoNotComeBack(t *testing.T) {
 	r := do(t, s, sandbox.Call{Command: []string{"sh", "-c", "echo $US_TEST_KEY; echo ${#US_TEST_KEY}"}, Stdout: &live})
 	if strings.Contains(r.Stdout+live.String(), "sesame") || !strings.HasSuffix(r.Stdout, "\n15\n") || live.String() != r.Stdout {
 		t.Errorf("%q, live %q", r.Stdout, live.String())
+	}
+}
+
+// What our own tools read to write it back is as it is: it is shown to nobody, and of
+// a call that failed nothing is left that could be.
+func TestWhatIsReadForOurselves(t *testing.T) {
+	t.Setenv("US_TEST_KEY", "sesame-open-now")
+	var log, live bytes.Buffer
+	s := open(t, sandbox.Options{PassEnv: []string{"US_TEST_KEY"}, MaxOutputBytes: 100, Log: &log})
+	for code, want := range map[string]string{"0": "sesame-open-now\n", "1": "", "0; printf %100s": ""} {
+		r, err := s.Do(gha.Unmasked(t.Context()), sandbox.Call{Code: "echo $US_TEST_KEY; echo $US_TEST_KEY >&2; (exit " + code[:1] + ")" + code[1:], Language: sandbox.Sh, Stdout: &live})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Stdout != want || strings.Contains(r.Stderr+r.Reason, "sesame") {
+			t.Errorf("%q: %q, %q, %q", code, r.Stdout, r.Stderr, r.Reason)
+		}
+	}
+	if r := do(t, s, sandbox.Call{Command: []string{"sh", "-c", "echo $US_TEST_KEY"}}); r.Stdout != "***\n" {
+		t.Errorf("%q", r.Stdout)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log.String()+live.String(), "sesame") {
+		t.Errorf("%s%s", &log, &live)
 	}
 }
 
