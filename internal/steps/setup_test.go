@@ -266,7 +266,7 @@ func TestWhatAStepLeftOfAListedFileIsAFault(t *testing.T) {
 			r := &Runner{Workspace: dir, Tree: tree, Guard: NewGuard(Options{}), Engine: &refuser{}, SetupStore: filepath.Join(t.TempDir(), "setups"), Now: time.Now}
 			one := mustLoad(t, "steps:\n- {id: one, setup: make, setupCache: [req.txt], run: x, continueOnError: true}\n", testOptions(t)).Steps[0]
 			sr := newStepResult(one, r.Engine.Info())
-			r.step(t.Context(), one, sr, false)
+			r.step(t.Context(), one, one.EgressMaxBytes, sr, false)
 			if sr.Status != StatusFailed || sr.Fault == nil || sr.Fault.Type != box.StartupFailed || !strings.Contains(sr.Reason, tc.why) || !sr.Excused {
 				t.Errorf("%s, %+v, %q", sr.Status, sr.Fault, sr.Reason)
 			}
