@@ -339,6 +339,8 @@ var refusals = []struct {
 	{"setupCache in another case", "steps:\n- run: x\n  setup: y\n  setupcache: [a]", "4:3", "did you mean setupCache?"},
 	{"a tmpfs without unit", "steps:\n- run: x\n  tmpfs: {/a: '64'}", "3:15", "not the size"},
 	{"a tmpfs size that is a number", "steps:\n- run: x\n  tmpfs: {/a: 64}", "3:15", "is a number"},
+	{"a tmpfs size without a unit, and what was meant", "steps:\n- run: x\n  tmpfs: {/a: 64}", "3:15", "a unit: k, m, g or t)\n  hint: did you mean 64m?"},
+	{"a tmpfs size without a unit in quotes", "steps:\n- run: x\n  tmpfs: {/a: '64'}", "3:15", "a unit: k, m, g or t)\n  hint: did you mean 64m?"},
 	{"a tmpfs of size zero", "steps:\n- run: x\n  tmpfs: {/a: 0m}", "3:15", "not the size"},
 	{"a tmpfs larger than memory", "steps:\n- run: x\n  tmpfs: {/a: 1g}", "3:15", "memoryMb, which is 512"},
 	{"a tmpfs beyond all numbers", "steps:\n- run: x\n  tmpfs: {/a: 99999999999999999999t}", "3:15", "out of range"},
