@@ -54,8 +54,8 @@ type options struct {
 // workspace finds the folder to work in, and refuses one that is no workspace.
 // ok is false when code is the exit status.
 func (a *app) workspace(o *options) (code int, ok bool) {
-	ws := o.workspace
-	if ws == "" {
+	ws, given := o.workspace, o.workspace != ""
+	if !given {
 		ws = "."
 	}
 	real, err := filepath.Abs(ws)
@@ -73,6 +73,9 @@ func (a *app) workspace(o *options) (code int, ok bool) {
 	}
 	o.workspace = real
 	if _, why := steps.NewGuard(a.loadOptions(o)).Workspace(real); why != "" {
+		if !given { // nobody named it, and the verb may be one that runs nothing
+			return a.next(a.wrong("the workspace is the current folder, since no --workspace was given: %s %s", real, why), "name the folder of one project, with --workspace DIR"), false
+		}
 		return a.next(a.wrong("--workspace %s: %s", real, why), "name the folder of one project, with --workspace DIR"), false
 	}
 	return 0, true
@@ -80,6 +83,12 @@ func (a *app) workspace(o *options) (code int, ok bool) {
 
 // load reads and checks a steps file. ok is false when code is the exit status.
 func (a *app) load(o *options) (p *steps.Plan, code int, ok bool) {
+	// Of a file that is not there nothing else is worth saying.
+	if o.file != "" && o.file != "-" {
+		if err := canBeRead(o.file); err != nil {
+			return nil, a.unread(o, err), false
+		}
+	}
 	if code, ok := a.workspace(o); !ok {
 		return nil, code, false
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -29,8 +30,17 @@ func (a *app) mcp(args []string) int {
 	if !ok {
 		return code
 	}
-	for flag, file := range map[string]string{"--policy": o.policy, "--defaults": o.defaults} {
-		if file != "" && inWorkspace(file, o.workspace) {
+	for _, named := range [][2]string{{"--policy", o.policy}, {"--defaults", o.defaults}} {
+		flag, file := named[0], named[1]
+		if file == "" {
+			continue
+		}
+		switch err := canBeRead(file); {
+		case errors.Is(err, fs.ErrNotExist):
+			return a.next(a.wrong("%s: there is no %s; nothing ran", flag, file), o.seeHelp())
+		case err != nil:
+			return a.next(a.wrong("%s: %v", flag, err), "name a file that can be read")
+		case inWorkspace(file, o.workspace):
 			return a.next(a.wrong("%s %s lies in the workspace, where every tool can write", flag, file), "keep it in another folder")
 		}
 	}
@@ -51,7 +61,10 @@ func (a *app) mcp(args []string) int {
 	case ctx.Err() != nil:
 		return exitCancelled
 	case errors.As(err, &bad):
-		return a.next(a.wrong("%s", strings.Join(bad.Problems, "; ")), "nothing ran; "+o.seeHelp())
+		for _, p := range bad.Problems {
+			a.wrongLines(p)
+		}
+		return a.next(exitUsage, "nothing ran; "+o.seeHelp())
 	case errors.As(err, &no):
 		a.refused(&steps.Refusal{Cause: no.Cause, Fix: no.Fix}, a.stderr)
 		return exitRefused
@@ -73,6 +86,16 @@ func (a *app) mcp(args []string) int {
 		return exitNoVerdict
 	}
 	return exitPass
+}
+
+// wrongLines says what is wrong in a file that has more lines than one: where it is, and
+// below it what may stand there.
+func (a *app) wrongLines(text string) {
+	first, more, _ := strings.Cut(strings.TrimRight(text, "\n"), "\n")
+	a.wrong("%s", first)
+	for line := range strings.Lines(more) {
+		a.next(exitUsage, strings.TrimSpace(line))
+	}
 }
 
 // nopCloser is a writer that is not ours to close.

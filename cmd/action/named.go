@@ -40,6 +40,15 @@ func (a *app) readNamed(o *options, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, readAtMost))
 }
 
+// canBeRead is why a file that the caller names cannot be read; nil if it can, and is
+// then still to be judged. It opens nothing.
+func canBeRead(name string) error {
+	if err := unix.Access(name, unix.R_OK); err != nil {
+		return &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return nil
+}
+
 // leadsTo follows the links of a name, as far as they may lead.
 func (a *app) leadsTo(o *options, name string) (real string, err error) {
 	abs, err := filepath.Abs(name)

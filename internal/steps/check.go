@@ -135,7 +135,7 @@ func (c *checker) add(at pos, what, text, allowed string, hints ...string) {
 		return
 	}
 	c.said[said{at, what}] = true
-	c.errs = append(c.errs, &FileError{File: c.file, Line: at.line, Column: at.col, What: what, Text: text, Allowed: allowed, Hints: hints})
+	c.errs = append(c.errs, &FileError{File: c.file, Line: at.line, Column: at.col, What: what, Text: text, Allowed: allowed, Hints: append(hints, unexpanded(text)...)})
 }
 
 // warn notes, once, what a rule lets a step do that its writer may not see.

@@ -86,8 +86,10 @@ func (v value) shown() string {
 // see two different files: a second document, duplicate keys, tags, anchors,
 // aliases, merge keys, tabs between tokens, characters that are invisible.
 func parse(name string, src []byte) (root value, errs Errors) {
-	return parseAs(form{"a steps file", "version, defaults, steps", []string{"write what steps share under defaults"}}, name, src)
+	return parseAs(form{stepsKind, "version, defaults, steps", []string{"write what steps share under defaults"}}, name, src)
 }
+
+const stepsKind = "a steps file"
 
 // StepsAt is where a file says what its steps are, if it does and can be read.
 func StepsAt(name string, src []byte) (line, column int, ok bool) {
@@ -127,7 +129,11 @@ func parseAs(is form, name string, src []byte) (root value, errs Errors) {
 		at(pos{1, 1}, "the file holds nothing", "", is.holds)
 		return value{}, errs
 	case err != nil:
-		return value{}, Errors{syntaxError(name, src, lines, err)}
+		e := syntaxError(name, src, lines, err)
+		if hint := unexpanded(e.Text); hint != nil && is.kind == stepsKind {
+			e.Hints = []string{hint[0] + passItByEnv} // quotes would only hide it
+		}
+		return value{}, Errors{e}
 	}
 	c := converter{at: at, lines: lines, is: is}
 	root = c.value(doc, 0)

@@ -2,12 +2,14 @@ package steps
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
 	"github.com/untrusted-steps/untrusted-steps/internal/lazy"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
 )
 
 // maxNamesNoted is how many names a note repeats.
@@ -16,6 +18,7 @@ const maxNamesNoted = 5
 const (
 	hintNoNetwork = "this step has no network (no egressAllow); if it needs one, run it once with egressMode: audit"
 	hintNoProxy   = "nothing reached the proxy: the program does not use http_proxy, or needs DNS, which boxes do not have; write tcp://NAME:PORT"
+	hintManaged   = "pip does not install into this machine's Python; write setup: pip install NAME, which runs before the step and installs to .deps"
 )
 
 // hints are notes for whoever reads a result and wonders. They say what we know of
@@ -43,6 +46,10 @@ func hints(s PlanStep, sr *StepResult, out box.Outcome) (notes []string) {
 		notes = append(notes, fmt.Sprintf("the kernel counted %s to reach an address, without a network to do so; which, it does not say", attempts(noRoute)))
 	default:
 		notes = append(notes, fmt.Sprintf("the kernel counted %s to reach an address past the proxy, where there is no way; which, it does not say", attempts(noRoute)))
+	}
+	// pip's own advice, to break the system's packages, helps nobody in a box.
+	if s.Setup == "" && !s.InSetup && sr.Status == StatusFailed && strings.Contains(sr.Tail, "externally-managed-environment") {
+		notes = append(notes, hintManaged)
 	}
 	var names []string
 	for _, e := range sr.Egress {
@@ -136,3 +143,27 @@ func missing(s PlanStep, sr *StepResult) string {
 	}
 	return m[1]
 }
+
+// depsPrograms is the note for a step that ended as one does whose command is not
+// there, where its setup made programs: they are in a folder that is not on PATH.
+// Where the shell says which command it was, it has to be one of them.
+func depsPrograms(s PlanStep, sr *StepResult, over *layer) string {
+	if over == nil || sr.Status != StatusFailed || sr.Fault != nil || sr.ExitCode == nil || *sr.ExitCode != 127 {
+		return ""
+	}
+	name := missing(s, sr)
+	for _, c := range over.changes {
+		at := c.RawPath()
+		if path.Dir(at) != depsPath || c.Change == workspace.Deleted || name != "" && path.Base(at) != name {
+			continue
+		}
+		if name == "" || !plain(name) {
+			name = "NAME"
+		}
+		return fmt.Sprintf("programs of %s are not on PATH: write python3 -m %s, or %s/%s", depsPath, name, depsPath, name)
+	}
+	return ""
+}
+
+// depsPath is where pip puts the programs of what it installs to .deps.
+const depsPath = depsFolder + "/bin"

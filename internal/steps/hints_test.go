@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
 )
 
 func TestHints(t *testing.T) {
@@ -49,6 +50,9 @@ func TestHints(t *testing.T) {
 		{"and a deadline", PlanStep{}, StepResult{Status: StatusFailed, Network: "allowlist", Fault: timeout, Tail: words}, 0, []string{hintNoProxy}},
 		{"rules that nothing had to ask", PlanStep{}, StepResult{Status: StatusPassed, Network: "allowlist", ExitCode: code(0)}, 0, nil},
 		{"a proxy that was reached", PlanStep{}, StepResult{Status: StatusFailed, Network: "allowlist", ExitCode: code(1), Tail: words, Egress: []EgressRecord{{Host: "a.b", Verdict: "allowed"}}}, 0, nil},
+		{"pip's word that it installs nothing here", PlanStep{}, StepResult{Status: StatusFailed, Network: "none", ExitCode: code(1), Tail: "error: externally-managed-environment\n\nhint: See PEP 668\n"}, 0, []string{hintManaged}},
+		{"in a setup that is not what is missing", PlanStep{Setup: "pip install x"}, StepResult{Status: StatusFailed, Network: "none", ExitCode: code(1), Tail: "error: externally-managed-environment\n"}, 0, nil},
+		{"nor where the step passed", PlanStep{}, StepResult{Status: StatusPassed, Network: "none", ExitCode: code(0), Tail: "error: externally-managed-environment\n"}, 0, nil},
 		{"names that did not resolve, each once, whatever became of the step", PlanStep{}, StepResult{Status: StatusPassed, Network: "allowlist", ExitCode: code(0), Egress: unresolved("a.b", "a.b", "c.d")}, 0, []string{"a.b, c.d did not resolve on this host"}},
 		{"a few of many", PlanStep{}, StepResult{Status: StatusPassed, Egress: unresolved("a", "b", "c", "d", "e", "f", "g", "(others)")}, 0, []string{"a, b, c, d, e and 2 more did not resolve on this host"}},
 		{"a name that would pass for words of ours", PlanStep{}, StepResult{Status: StatusPassed, Egress: unresolved("a\n::error::b")}, 0, []string{inert("a\n::error::b") + " did not resolve on this host"}},
@@ -72,6 +76,32 @@ func TestAFullPlaceInMemoryIsNamedWithTheLineToWrite(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestProgramsOfASetupAreNotOnPath(t *testing.T) {
+	n, one := 127, 1
+	const said = "/step/script.sh: 1: pytest: not found\n"
+	made := &layer{changes: []workspace.Change{{Path: ".deps/bin"}, {Path: ".deps/bin/pytest"}, {Path: ".deps/pytest/main.py"}}}
+	failed := StepResult{Status: StatusFailed, ExitCode: &n, Tail: said}
+	for _, tc := range []struct {
+		sentence string
+		result   StepResult
+		over     *layer
+		want     string
+	}{
+		{"one that the shell names", failed, made, "programs of .deps/bin are not on PATH: write python3 -m pytest, or .deps/bin/pytest"},
+		{"one that nobody names", StepResult{Status: StatusFailed, ExitCode: &n}, made, "programs of .deps/bin are not on PATH: write python3 -m NAME, or .deps/bin/NAME"},
+		{"another command", StepResult{Status: StatusFailed, ExitCode: &n, Tail: "/step/script.sh: 1: node: not found\n"}, made, ""},
+		{"no setup", failed, nil, ""},
+		{"a setup without programs", failed, &layer{changes: []workspace.Change{{Path: ".deps/pytest/main.py"}}}, ""},
+		{"another exit code", StepResult{Status: StatusFailed, ExitCode: &one, Tail: said}, made, ""},
+		{"an exit code that was expected", StepResult{Status: StatusPassed, ExitCode: &n, Tail: said}, made, ""},
+		{"a fault", StepResult{Status: StatusFailed, ExitCode: &n, Fault: &box.Fault{Type: box.OOM}, Tail: said}, made, ""},
+	} {
+		if got := depsPrograms(PlanStep{Language: "sh"}, &tc.result, tc.over); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.sentence, got, tc.want)
+		}
 	}
 }
 

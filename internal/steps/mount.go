@@ -237,12 +237,22 @@ func readTmpfs(c *checker, k key, v value, s *step) {
 // size reads 64m. Zero and a number without a unit are refused: to the kernel
 // the one is "no limit", the other bytes.
 func (c *checker) size(v value) (int64, bool) {
+	// Quotes, as for any other text, would not make a size of a number.
+	var meant []string
+	if strings.Trim(v.text, "0123456789") == "" && strings.Trim(v.text, "0") != "" {
+		meant = []string{"did you mean " + v.text + "m?"}
+	}
+	switch v.kind {
+	case intKind, floatKind, boolKind:
+		c.mistyped("the size of a tmpfs", v, allowedSize, meant...)
+		return 0, false
+	}
 	text, ok := c.text("the size of a tmpfs", allowedSize, v)
 	if !ok {
 		return 0, false
 	}
 	if !sizeShape().MatchString(text) {
-		c.wrong(v, "not the size of a tmpfs", allowedSize)
+		c.wrong(v, "not the size of a tmpfs", allowedSize, meant...)
 		return 0, false
 	}
 	shift := map[byte]uint{'k': 10, 'm': 20, 'g': 30, 't': 40}[text[len(text)-1]]

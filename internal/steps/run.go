@@ -456,6 +456,9 @@ func (r *Runner) step(ctx context.Context, s PlanStep, bytes int64, sr *StepResu
 		return true
 	}
 	sr.Notes = append(sr.Notes, r.hints(s, sr, way, out)...)
+	if note := depsPrograms(s, sr, v.over); note != "" {
+		sr.Notes = append(sr.Notes, note)
+	}
 	r.conclude(ctx, v, s, sr, w)
 	return false
 }
