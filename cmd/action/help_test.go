@@ -132,7 +132,8 @@ func arguments(t *testing.T, line string) []string {
 
 // notRun are verbs whose examples are parsed and not run, and why.
 var notRunExamples = map[string]string{
-	"kern": "what it answers is the machine's, and install fetches",
+	"kern":  "what it answers is the machine's, and install fetches",
+	"runsc": "build takes minutes of all processors, each time; .ci/run calls it",
 }
 
 // TestExamplesOfHelp: what help says can be typed can be.
