@@ -27,7 +27,7 @@ var mayImport = map[string]string{
 	"internal/egress":    "",
 	"internal/gha":       "",
 	"internal/idmap":     "",
-	"internal/image":     "scratch",
+	"internal/image":     "pinned scratch",
 	"internal/lazy":      "",
 	"internal/limits":    "container",
 	"internal/memfd":     "",
@@ -47,7 +47,7 @@ var mayImport = map[string]string{
 	"internal/workspace/policy":  "workspace",
 	"internal/workspace/scrub":   "workspace",
 	// What package clients are set up for, as rules.
-	"internal/registry": "egress scratch",
+	"internal/registry": "egress pinned scratch",
 	// What runs inside a box, as its first process. What it imports runs there.
 	"internal/boxinit":       "seccomp",
 	"internal/boxinit/entry": "boxinit",
@@ -59,14 +59,14 @@ var mayImport = map[string]string{
 	// Engines know the contract, and not each other.
 	"internal/kern":   "box boxinit boxinit/entry idmap overlay pinned rootfs scratch seccomp",
 	"internal/native": "box boxinit idmap memfd native/build rootfs seccomp stage",
-	"internal/gvisor": "box boxinit boxinit/entry idmap overlay pinned rootfs seccomp stage",
+	"internal/gvisor": "box boxinit boxinit/entry idmap overlay pinned rootfs scratch seccomp stage",
 	// A program of somebody else's, believed by its sum.
 	"internal/pinned": "memfd",
 	// What this host can enforce, and the program that runs in its probe boxes.
 	"internal/host":        "box boxinit container egress gha host/inside idmap limits overlay scratch seccomp",
 	"internal/host/inside": "",
 	// The flow of a run knows no engine.
-	"internal/steps": "box cell disk egress gha image limits scratch workspace workspace/clone workspace/commit workspace/delta " +
+	"internal/steps": "box cell disk egress gha image limits report/rich scratch workspace workspace/clone workspace/commit workspace/delta " +
 		"workspace/patch workspace/policy workspace/scrub",
 	// What runs stand on. It knows all engines.
 	"internal/session":     "box egress gha gvisor host image kern limits native registry rootfs scratch steps",

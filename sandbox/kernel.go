@@ -19,7 +19,8 @@ import (
 // may be called at the same time; cells run one after the other.
 //
 // What a cell leaves running goes on between cells, under the caps and with no
-// deadline, until a fault or Close ends the kernel.
+// deadline, until a fault or Close ends the kernel. What it does there is told of the
+// next cell, and of Close where none runs any more.
 type Kernel struct {
 	s   *Sandbox
 	id  string
@@ -108,8 +109,9 @@ func (k *Kernel) Do(ctx context.Context, c Call) (*Result, error) {
 	return k.s.result(ctx, sr)
 }
 
-// Close ends the kernel. Its result is that of the last cell that ran, with the
-// files that all of them changed, and whether that was kept; nil if none ran.
+// Close ends the kernel. Its result is that of the last cell that ran, with what was
+// done since then, by which it may have failed now: a fault, requests. With it are the
+// files that all cells changed, and whether that was kept; it is nil if none ran.
 func (k *Kernel) Close(ctx context.Context) (*Result, error) {
 	if err := k.s.enter(); err != nil {
 		return nil, err

@@ -23,7 +23,8 @@ type Options struct {
 	Image string
 	// Setup is a script for sh that runs once before the first call, in a box of its
 	// own with network: "pip install X" puts packages where Python code finds them.
-	// What it writes is there for every call and is never kept. SetupEgress are the
+	// What it writes is there for every call and is never kept. For a call with an Env of
+	// its own it runs once more, in a box that has that. SetupEgress are the
 	// rules for whom it may talk to; nil is every public host.
 	Setup       string
 	SetupEgress []string
@@ -85,9 +86,10 @@ type Options struct {
 	// PolicyFile is a ceiling over all of this, from somebody who is trusted more.
 	PolicyFile string
 
-	// Prewarm keeps so many boxes ready, each with a booted Python that has run
-	// nothing and serves one call of code. They are made behind, the first of them by
-	// New; a call that changes the workspace ends those that are ready.
+	// Prewarm keeps so many boxes ready, 64 at most, each with a booted Python that has
+	// run nothing and serves one call of Python code. They are made behind, the first of
+	// them by New, or with Setup after the first call, which runs that; a call that
+	// changes the workspace ends those that are ready. Why none can be made is in Log.
 	Prewarm int
 
 	// Engine is auto, kern, native or another that the command knows. Empty is auto,
@@ -207,6 +209,8 @@ func (o *Options) document(id string, c *Call) (doc []byte, keys []string, err e
 			return nil, nil, &BadOptions{[]string{k + ": what is not UTF-8 cannot be handed in; write it to a file first"}}
 		}
 	}
+	// Code, and what a program is given, may be any text: also what nobody may write
+	// into a file that is reviewed.
 	var b bytes.Buffer
 	b.WriteString(`steps: [{`)
 	enc := json.NewEncoder(&b)
@@ -221,7 +225,7 @@ func (o *Options) document(id string, c *Call) (doc []byte, keys []string, err e
 		}
 	}
 	b.WriteString("}]\n")
-	return b.Bytes(), keys, nil
+	return steps.Escaped(b.Bytes()), keys, nil
 }
 
 // isText says whether all texts of a value are UTF-8.
@@ -260,6 +264,11 @@ func (s *Sandbox) plan(id string, c *Call) (*steps.Plan, error) {
 	p, err := steps.Load(name, append(slices.Clone(s.defaults), doc...), s.load)
 	var wrong steps.Errors
 	if !errors.As(err, &wrong) {
+		// The deadline of one call is none of the setup's, which would be another with it
+		// and run once more.
+		if err == nil && s.setupS > 0 {
+			p.Steps[0].SetupTimeoutS = s.setupS
+		}
 		return p, err
 	}
 	bad := &BadOptions{}

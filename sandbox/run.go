@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
@@ -134,6 +135,7 @@ func (s *Sandbox) Do(ctx context.Context, c Call) (*Result, error) {
 	live := newFeeds(c.Stdout, c.Stderr)
 	runner := s.on.Runner.Again()
 	runner.Tee = live.of
+	runner.Unmasked = gha.IsUnmasked(ctx)
 	var res steps.Result
 	runner.Run(ctx, p, &res)
 	live.end()
@@ -149,7 +151,11 @@ func (s *Sandbox) Do(ctx context.Context, c Call) (*Result, error) {
 		}
 		return nil, &NoVerdict{why}
 	}
-	return s.result(ctx, &res.Steps[0])
+	r, err := s.result(ctx, &res.Steps[0])
+	if err == nil && runner.Unmasked && (!r.Success || r.Truncated) {
+		r.Stdout = "" // of one that failed all is told
+	}
+	return r, err
 }
 
 // forget removes what a call has left in our report folder.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +39,7 @@ type Sandbox struct {
 	on       *session.Session
 	calls    atomic.Int64
 	cell     steps.PlanStep // what boxes are made ready for
+	setupS   float64        // the deadline of the setup; 0 where there is none
 
 	mu      sync.Mutex
 	closed  bool
@@ -59,6 +59,9 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 			s.remove()
 		}
 	}()
+	if o.Prewarm < 0 || o.Prewarm > maxPrewarm {
+		return nil, &BadOptions{[]string{fmt.Sprintf("prewarm is %d; allowed: 0 to %d", o.Prewarm, maxPrewarm)}}
+	}
 	if err := s.places(); err != nil {
 		return nil, err
 	}
@@ -74,7 +77,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	if !known(engine) {
 		return nil, &BadOptions{[]string{fmt.Sprintf("engine: there is no %q; allowed: %s", engine, strings.Join(session.EngineNames(), ", "))}}
 	}
-	if why := notAllowed(policy, engine); why != "" && engine != "auto" {
+	if why := policy.NotAllowed(engine); why != "" && engine != "auto" {
 		return nil, &BadOptions{[]string{"engine: " + why}}
 	}
 	// One that is named here is what the caller asked for: the defaults may not name
@@ -85,6 +88,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.setupS = p.Steps[0].SetupTimeoutS
 	s.passed(p.Steps[0].PassEnv)
 	to := o.Log
 	if to == nil {
@@ -99,7 +103,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	s.on = session.New(session.Options{
 		Version: version(), Getenv: os.Getenv, LookupEnv: s.lookupEnv, Environ: os.Environ,
 		Workspace: s.work, Out: s.out, Load: s.load, Plan: p, Result: res,
-		NotAllowed: func(engine string) string { return notAllowed(policy, engine) },
+		NotAllowed: policy.NotAllowed,
 		Engine:     engine, KernSHA256: o.KernSHA256, RunscSHA256: o.RunscSHA256, FreshProof: o.FreshProof, Jobs: 1, Command: "the call of sandbox.New",
 		Log: s.log, Masker: s.masker,
 	})
@@ -114,7 +118,7 @@ func New(ctx context.Context, o Options) (_ *Sandbox, err error) {
 		return nil, &Refusal{Cause: why}
 	}
 	if o.Prewarm > 0 {
-		s.on.Runner.Warm = steps.NewWarm(min(o.Prewarm, maxPrewarm))
+		s.on.Runner.Warm = steps.NewWarm(o.Prewarm)
 		cell, err := s.plan("ready", &Call{Code: "0"})
 		if err != nil {
 			return nil, err
@@ -201,18 +205,6 @@ func readAtMost(name string) ([]byte, error) {
 	return src, nil
 }
 
-// notAllowed is why a policy lets no box be built by an engine.
-func notAllowed(p *steps.Policy, engine string) string {
-	if p == nil {
-		return ""
-	}
-	list, line := p.Engines()
-	if len(list) == 0 || slices.Contains(list, engine) {
-		return ""
-	}
-	return fmt.Sprintf("the policy allows %s (%s:%d:%d)", strings.Join(list, ", "), line.File, line.Line, line.Column)
-}
-
 // maxPrewarm bounds how many boxes wait for nothing.
 const maxPrewarm = 64
 
@@ -291,7 +283,7 @@ func (s *Sandbox) places() error {
 			return fmt.Errorf("sandbox: find the workspace: %w", err)
 		}
 		load := session.LoadOptions(os.Getenv, os.LookupEnv, os.Environ, s.work)
-		if _, why := steps.NewGuard(load).Source(s.work); why != "" {
+		if _, why := steps.NewGuard(load).Workspace(s.work); why != "" {
 			return &BadOptions{[]string{fmt.Sprintf("the workspace %s %s", s.work, why)}}
 		}
 		if st, err := os.Stat(s.work); err != nil || !st.IsDir() {

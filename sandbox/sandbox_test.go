@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/sandbox"
 )
 
@@ -92,6 +93,8 @@ func testOutcomes(t *testing.T, engine string) {
 		{"more output than is kept", sandbox.Call{Code: "print('x' * 5000)"}, 0, "", "", strings.Repeat("x", 1000), true, true},
 		{"an environment of its own", sandbox.Call{Command: []string{"sh", "-c", "echo $A$B$GITHUB_TOKEN"}, Env: map[string]string{"A": "1"}}, 0, "", "", "1\n", true, false},
 		{"a folder to start in", sandbox.Call{Command: []string{"pwd"}, Workdir: "/tmp"}, 0, "", "", "/tmp\n", true, false},
+		{"a text that nobody sees, as an argument", sandbox.Call{Command: []string{"printf", "%s", "\ufeff\x7f\u0085\u202e\u2066\ufffe\U0001f600"}}, 0, "", "", "\ufeff\x7f\u0085\u202e\u2066\ufffe\U0001f600", true, false},
+		{"and in code", sandbox.Call{Code: "import sys; sys.stdout.write('\ufeff\x7f\u0085\u202e\U0001f600')", Env: map[string]string{"PYTHONIOENCODING": "utf-8"}}, 0, "", "", "\ufeff\x7f\u0085\u202e\U0001f600", true, false},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
 			t.Setenv("GITHUB_TOKEN", "secret")
@@ -227,10 +230,14 @@ func TestWhatMayNotBeIsNamed(t *testing.T) {
 		"/root":               {Mounts: []sandbox.Mount{{Source: "/root", Target: "/x"}}},
 		"egressAllow":         {EgressAllow: []string{"http://x"}},
 		"both":                {Network: true, EgressAllow: []string{"example.com"}},
+		"prewarm is -1":       {Prewarm: -1},
+		"prewarm is 65":       {Prewarm: 65},
 		"capDrop":             {CapDrop: []string{"nonsense"}},
 		"apparmor":            {AppArmor: "-x"},
 		"profiles":            {Profiles: []string{"vcpu"}},
 		"the workspace /etc ": {Workspace: "/etc"},
+		"the workspace /usr ": {Workspace: "/usr"},
+		"the workspace /opt ": {Workspace: "/opt"},
 	} {
 		_, err := sandbox.New(t.Context(), o)
 		var bad *sandbox.BadOptions
@@ -460,6 +467,158 @@ func testKernel(t *testing.T, engine string) {
 	})
 }
 
+// left is a cell that writes a file and leaves a process behind, which does these
+// things of shell when the cell is over, a second later, and then stays; seen waits
+// for that.
+func left(t *testing.T, things string) (code string, seen func() bool) {
+	token := strconv.Itoa(7_000_000+os.Getpid()) + strconv.Itoa(int(time.Now().UnixNano()%1000))
+	program := "sleep 1\n" + things + "\nexec sleep " + token
+	code = "import subprocess; open('f', 'w').write('kept')\n" +
+		"subprocess.Popen(['sh', '-c', " + strconv.Quote(program) + "], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL);"
+	return code, func() bool {
+		list, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(list, func(path string) bool {
+			b, err := os.ReadFile(path)
+			return err == nil && string(b) == "sleep\x00"+token+"\x00"
+		})
+	}
+}
+
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// A cell can leave something behind that waits for it to be over: what that does is
+// judged like all else, and drops what was written.
+func TestWhatAKernelDoesBetweenCellsIsJudged(t *testing.T) { engines(t, testBetweenCells) }
+
+func testBetweenCells(t *testing.T, engine string) {
+	const things = "unshare -U true\ncurl -s http://evil.test/\ncurl -s http://listed.test/\n"
+	s := open(t, sandbox.Options{Engine: engine, EgressAllow: []string{"listed.test"}})
+	for _, tc := range []struct {
+		sentence, and string
+		next          bool
+	}{
+		{"and the kernel is closed", "", false},
+		{"and it ended the interpreter", "kill -9 $PPID\nsleep 0.5", false},
+		{"and it ended the interpreter, and another cell is asked for", "kill -9 $PPID\nsleep 0.5", true},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			k, err := s.Kernel(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			code, seen := left(t, things+tc.and)
+			if r, err := k.RunCode(t.Context(), code); err != nil || !r.Success || len(r.Requests) > 0 {
+				t.Fatalf("%+v %v", r, err)
+			}
+			until(t, "it does not come to its end", seen)
+			if tc.next {
+				var ended *sandbox.KernelEnded
+				if r, err := k.RunCode(t.Context(), "1"); !errors.As(err, &ended) {
+					t.Fatalf("%+v %v", r, err)
+				}
+			}
+			r, err := k.Close(t.Context())
+			if err != nil || r == nil {
+				t.Fatalf("%+v %v", r, err)
+			}
+			want := []string{"egress_denied"}
+			if engine == "native" {
+				want = []string{"escape_blocked", "egress_denied"}
+			}
+			var got []string
+			for _, e := range r.Events {
+				got = append(got, e.Type)
+			}
+			if !slices.Equal(got, want) || r.Fault == nil || r.Fault.Type != want[0] || r.Success || r.ExitCode != 0 || r.Kept || len(r.Files) != 1 {
+				t.Errorf("%+v", r)
+			}
+			asked := map[string]int{}
+			for _, q := range r.Requests {
+				asked[q.Host+" "+q.Verdict] += q.Count
+			}
+			if len(asked) != 2 || asked["evil.test denied"] != 1 || asked["listed.test failed"] != 1 {
+				t.Errorf("requests: %v", asked)
+			}
+			if _, err := s.ReadFile("f"); err == nil {
+				t.Error("what was written is kept")
+			}
+		})
+	}
+	t.Run("and it did nothing that is forbidden: what was written is kept", func(t *testing.T) {
+		k, err := s.Kernel(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, seen := left(t, "curl -s http://listed.test/; : > g")
+		if r, err := k.RunCode(t.Context(), code); err != nil || !r.Success {
+			t.Fatalf("%+v %v", r, err)
+		}
+		until(t, "it does not come to its end", seen)
+		r, err := k.Close(t.Context())
+		if err != nil || !r.Success || r.Fault != nil || !r.Kept || len(r.Files) != 2 || len(r.Requests) != 1 {
+			t.Errorf("%+v %v", r, err)
+		}
+		if seen() {
+			t.Error("it goes on after the kernel was closed")
+		}
+	})
+	t.Run("what a fault leaves running is ended with it", func(t *testing.T) {
+		k, err := s.Kernel(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, seen := left(t, "")
+		if r, err := k.RunCode(t.Context(), code); err != nil || !r.Success {
+			t.Fatalf("%+v %v", r, err)
+		}
+		until(t, "it does not begin", seen)
+		if r, err := k.RunCode(t.Context(), "import os; os.system('curl -s http://evil.test/')"); err != nil || r.Fault == nil {
+			t.Fatalf("%+v %v", r, err)
+		}
+		if seen() {
+			t.Error("it goes on")
+		}
+		if r, err := k.Close(t.Context()); err != nil || r.Fault == nil || r.Kept || len(r.Requests) != 1 || r.Requests[0].Count != 1 {
+			t.Errorf("%+v %v", r, err)
+		}
+	})
+}
+
+// What the code in a box that was kept ready does before it has a cell is told of the
+// cell that gets it, also where it is then gone.
+func TestWhatAReadyBoxDoesIsTold(t *testing.T) { engines(t, testReadyBox) }
+
+func testReadyBox(t *testing.T, engine string) {
+	for _, ends := range []bool{false, true} {
+		dir := t.TempDir()
+		code, seen := left(t, "curl -s http://evil.test/")
+		if ends {
+			code, seen = left(t, "curl -s http://evil.test/; kill -9 $PPID; sleep 0.5")
+		}
+		code = strings.Replace(code, "open('f', 'w').write('kept')", "0", 1)
+		if err := os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(code), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := open(t, sandbox.Options{Engine: engine, Workspace: dir, Prewarm: 1, EgressAllow: []string{"listed.test"}, Env: map[string]string{"PYTHONPATH": "/workspace"}})
+		until(t, "no box gets ready", func() bool { return s.Ready() == 1 })
+		until(t, "it does not come to its end", seen)
+		r, err := s.Do(t.Context(), sandbox.Call{Code: "print('ran')"})
+		if err != nil || r.Fault == nil || r.Fault.Type != "egress_denied" || r.Success || r.Kept || len(r.Requests) != 1 || r.Stdout == "ran\n" == ends {
+			t.Errorf("it ends: %v; %+v %v", ends, r, err)
+		}
+	}
+}
+
 // A kernel can have any number of cells; of those that are over nothing is kept.
 func TestAKernelKeepsNothingOfCellsThatAreOver(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
@@ -530,10 +689,110 @@ func testPrewarm(t *testing.T, engine string) {
 	}
 }
 
+// Boxes that are ready show what the setup made, over the workspace as it is.
+func TestPrewarmOverASetup(t *testing.T) { engines(t, testPrewarmOverASetup) }
+
+func testPrewarmOverASetup(t *testing.T, engine string) {
+	s := open(t, sandbox.Options{Engine: engine, Prewarm: 1, SetupEgress: []string{},
+		Setup: "cat given > made; mkdir -p .deps; echo 'value = 7' > .deps/tiny.py"})
+	// A setup sees what is there when it runs, and New is too early for that.
+	if err := s.WriteFile("given", []byte("given")); err != nil {
+		t.Fatal(err)
+	}
+	if r := do(t, s, sandbox.Call{Command: []string{"true"}}); !r.Success {
+		t.Fatalf("%+v", r)
+	}
+	ready := func() {
+		t.Helper()
+		for range 300 {
+			if s.Ready() == 1 {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Fatal("no box gets ready")
+	}
+	for _, tc := range []struct {
+		code, shown string
+		kept        bool
+	}{
+		{"import tiny; tiny.value", "7", false},
+		{"open('made').read()", "'given'", false},
+		{"open('f', 'w').write('new')", "3", true},
+		{"open('f').read() + open('made').read()", "'newgiven'", false},
+		// What a setup made is not committed, also where a call changes it, and its
+		// packages cannot be changed.
+		{"open('made', 'a').write('more')", "4", false},
+		{"open('made').read()", "'given'", false},
+		{"try:\n  open('.deps/tiny.py', 'w')\nexcept OSError as e:\n  display(e.errno)", "30", false},
+	} {
+		ready()
+		r := do(t, s, sandbox.Call{Code: tc.code})
+		if !r.Success || r.Startup != 0 || len(r.Results) != 1 || r.Results[0].Text() != tc.shown || r.Kept != tc.kept {
+			t.Errorf("%s: %+v", tc.code, r)
+		}
+	}
+	for _, name := range []string{"made", ".deps/tiny.py"} {
+		if b, err := s.ReadFile(name); err == nil {
+			t.Errorf("%s is in the workspace: %q", name, b)
+		}
+	}
+	if b, err := s.ReadFile("f"); err != nil || string(b) != "new" {
+		t.Errorf("%q %v", b, err)
+	}
+}
+
+// Over a setup that failed there is none, and each call says that it did. What keeps
+// boxes from getting ready is told once.
+func TestWhyNoBoxIsReady(t *testing.T) {
+	log := &lines{}
+	s := open(t, sandbox.Options{Prewarm: 1, Setup: "exit 3", SetupEgress: []string{}})
+	for range 2 {
+		if r := do(t, s, sandbox.Call{Code: "1"}); r.Success || !strings.Contains(r.Reason, "setup: it ended with exit code 3") || s.Ready() != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	s = open(t, sandbox.Options{Prewarm: 1, Log: log, Env: map[string]string{"PATH": "/nowhere"}})
+	told := func() int { return strings.Count(log.String(), "a box could not be made ready: ") }
+	for end := time.Now().Add(30 * time.Second); told() == 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for range 3 {
+		if r, err := s.Do(t.Context(), sandbox.Call{Code: "1"}); err != nil || r.Success {
+			t.Errorf("%+v %v", r, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := told(); n != 1 || !strings.Contains(log.String(), `made ready: exec_failed: "python3" is not in the box`) {
+		t.Errorf("%d times in\n%s", n, log)
+	}
+}
+
+// lines are what was written, read while more of it is.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 func TestSetup(t *testing.T) {
 	s := open(t, sandbox.Options{Setup: "mkdir -p .deps; echo 'value = 7' > .deps/tiny.py", SetupEgress: []string{}})
-	for range 2 {
-		if r := do(t, s, sandbox.Call{Code: "import tiny; tiny.value"}); !r.Success || r.Results[0].Text() != "7" {
+	for i, timeout := range []time.Duration{0, 0, 10 * time.Minute, 5 * time.Second} {
+		r := do(t, s, sandbox.Call{Code: "import tiny; tiny.value", Timeout: timeout})
+		if !r.Success || r.Results[0].Text() != "7" || strings.Contains(fmt.Sprint(r.Notes), "it took") != (i == 0) {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -569,6 +828,32 @@ func TestSecretsThatAreHandedInDoNotComeBack(t *testing.T) {
 	r := do(t, s, sandbox.Call{Command: []string{"sh", "-c", "echo $US_TEST_KEY; echo ${#US_TEST_KEY}"}, Stdout: &live})
 	if strings.Contains(r.Stdout+live.String(), "sesame") || !strings.HasSuffix(r.Stdout, "\n15\n") || live.String() != r.Stdout {
 		t.Errorf("%q, live %q", r.Stdout, live.String())
+	}
+}
+
+// What our own tools read to write it back is as it is: it is shown to nobody, and of
+// a call that failed nothing is left that could be.
+func TestWhatIsReadForOurselves(t *testing.T) {
+	t.Setenv("US_TEST_KEY", "sesame-open-now")
+	var log, live bytes.Buffer
+	s := open(t, sandbox.Options{PassEnv: []string{"US_TEST_KEY"}, MaxOutputBytes: 100, Log: &log})
+	for code, want := range map[string]string{"0": "sesame-open-now\n", "1": "", "0; printf %100s": ""} {
+		r, err := s.Do(gha.Unmasked(t.Context()), sandbox.Call{Code: "echo $US_TEST_KEY; echo $US_TEST_KEY >&2; (exit " + code[:1] + ")" + code[1:], Language: sandbox.Sh, Stdout: &live})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Stdout != want || strings.Contains(r.Stderr+r.Reason, "sesame") {
+			t.Errorf("%q: %q, %q, %q", code, r.Stdout, r.Stderr, r.Reason)
+		}
+	}
+	if r := do(t, s, sandbox.Call{Command: []string{"sh", "-c", "echo $US_TEST_KEY"}}); r.Stdout != "***\n" {
+		t.Errorf("%q", r.Stdout)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log.String()+live.String(), "sesame") {
+		t.Errorf("%s%s", &log, &live)
 	}
 }
 

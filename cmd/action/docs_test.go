@@ -413,6 +413,28 @@ func copied(t *testing.T, where, block string) {
 	}
 }
 
+// TestExampleWorkflowsLiftNothing: the action adds what is missing for itself alone. A
+// workflow that lifts a restriction for all programs of a machine says so by the
+// action's own word, and does not do it by hand, where nobody puts it back.
+func TestExampleWorkflowsLiftNothing(t *testing.T) {
+	examples, err := filepath.Glob(filepath.Join(moduleRoot(t), "examples/workflows/*.yml"))
+	if err != nil || len(examples) == 0 {
+		t.Fatal(err)
+	}
+	byHand := regexp.MustCompile(`sysctl|/proc/sys/|apparmor_(restrict|parser)`)
+	for _, path := range examples {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if byHand.MatchString(strings.ReplaceAll(line, "host-setup: sysctl", "")) {
+				t.Errorf("%s: %s", path, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
 // TestUnreleasedIsSaid: whoever copies a workflow that names a version must read
 // that there is none yet, for as long as docs/releasing.md says so.
 func TestUnreleasedIsSaid(t *testing.T) {
@@ -435,6 +457,23 @@ func TestUnreleasedIsSaid(t *testing.T) {
 	}
 	if !strings.Contains(document(t, "README.md"), "No release was made yet, so there is no `v1`") {
 		t.Error("the README does not say that there is no v1")
+	}
+}
+
+// TestUnseenIsSaid: whoever copies the workflow reads that its way was not seen on the
+// machines it is for, and what else there is, until docs/hosts.md says that it was.
+func TestUnseenIsSaid(t *testing.T) {
+	row := regexp.MustCompile(`(?m)^\| GitHub-hosted, ubuntu-24\.04.*\| ([^|]*) \|$`).FindStringSubmatch(document(t, "docs/hosts.md"))
+	if row == nil {
+		t.Fatal("docs/hosts.md has no row for ubuntu-24.04")
+	}
+	if !strings.HasPrefix(row[1], "read;") {
+		return
+	}
+	for _, want := range []string{"never yet on GitHub's own machines", "`host-setup: sysctl`"} {
+		if !strings.Contains(document(t, "README.md"), want) {
+			t.Errorf("the README does not say %s", want)
+		}
 	}
 }
 
@@ -489,6 +528,30 @@ func indented(text string) []string {
 		}
 	}
 	return out
+}
+
+// TestExamplesLoad: every steps file and policy that people copy is one.
+func TestExamplesLoad(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(moduleRoot(t), "examples/*.yml"))
+	if err != nil || len(files) < 5 {
+		t.Fatalf("the examples are not found: %v %v", files, err)
+	}
+	a := &app{getenv: func(string) string { return "" }, lookupEnv: func(string) (string, bool) { return "", false }, environ: func() []string { return []string{"HOME=" + t.TempDir()} }}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt := a.loadOptions(&options{file: file, workspace: t.TempDir()})
+		if filepath.Base(file) == "policy.yml" {
+			_, err = steps.LoadPolicy(file, text, opt)
+		} else {
+			_, err = steps.Load(file, text, opt)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestPolicyIsDocumented: docs/policy.md has every key of the schema, and the

@@ -213,7 +213,7 @@ func (a *app) plan(args []string) int {
 		return code
 	}
 	p.ShowImages(session.Looker(session.ImageStore(a.getenv, o.workspace)))
-	p.ShowEngines(o.engine, session.ChoiceKernel(o.notAllowed), session.KernelOf)
+	p.ShowEngines(o.engine, session.ChoiceKernel(o.ceiling.NotAllowed), session.KernelOf)
 	return a.printAs(o.json, p.WriteText, p.WriteJSON)
 }
 

@@ -30,7 +30,7 @@ func (a *app) kern(args []string) int {
 	var err error
 	if install {
 		path, err = kern.Install(ctx, kern.InstallOptions{
-			Getenv: a.getenv, Avoid: []string{a.getenv("GITHUB_WORKSPACE")}, Log: func(line string) { fmt.Fprintln(a.stderr, gha.Inert(line)) },
+			Getenv: a.getenv, Avoid: a.notOurs(), Log: func(line string) { fmt.Fprintln(a.stderr, gha.Inert(line)) },
 		})
 	} else {
 		path, err = kern.Find(ctx, kern.Options{Getenv: a.getenv, SHA256: o.kernSHA256})

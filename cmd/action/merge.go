@@ -130,15 +130,16 @@ func (a *app) mergeReports(o *options, names []string) int {
 	}
 	o.out, o.folder = out.Path, out
 	res, from := shard.Merge(parts, want, policy, steps.Tool{Name: toolName, Version: toolVersion()})
-	code, err := exitPass, copyAll(out, sources, res, from)
-	if err != nil {
+	if err := copyAll(report.NewLooker(), sources, res, from); err != nil {
+		return a.next(a.wrong("merge: %v", err), "what a shard left has to be whole; a report that --out has is as it was")
+	}
+	if err := out.Empty(); err != nil {
+		return a.next(a.wrong("--out: %v", err), "name a new folder with --out DIR")
+	}
+	if err := copyAll(report.NewCopier(out), sources, res, from); err != nil {
 		// What is half there could be taken for a report.
-		if anew, again := mergeFolder(out.Path, sources); again != nil {
-			err = errors.Join(err, again)
-		} else {
-			err = errors.Join(err, anew.Close())
-		}
-		code = a.next(a.wrong("merge: %v", err), "there is no report now; what a shard left has to be whole, and the folder of --out writable")
+		err = errors.Join(err, out.Empty())
+		code := a.next(a.wrong("merge: %v", err), "there is no report now; what a shard left has to be whole, and the folder of --out writable")
 		var write *report.WriteError
 		if errors.As(err, &write) {
 			code = exitNoVerdict
@@ -204,13 +205,23 @@ func held(r *steps.Result) int {
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.First) + len(s.Tries)
+		n += len(s.Files) + len(s.Egress) + len(s.Events) + len(s.Violations) + len(s.Notes) + len(s.Results) + len(s.ResultFiles) + len(s.First) + len(s.Tries) +
+			len(s.EgressProposal) + len(s.EgressUnused) + len(s.EgressPresets) + len(s.Unobserved)
+		for _, forms := range s.Results {
+			n += len(forms)
+		}
+		for _, p := range s.EgressPresets {
+			n += len(p.Rules)
+		}
+		if b := s.Setup; b != nil {
+			n += len(b.Files) + len(b.Events)
+		}
 	}
 	return n
 }
 
-// mergeFolder makes the folder for the report ready. What is to be read must not
-// be what is replaced.
+// mergeFolder opens the folder for the report. What is to be read must not be what is
+// replaced.
 func mergeFolder(dir string, sources []*report.Source) (*report.Folder, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -224,12 +235,11 @@ func mergeFolder(dir string, sources []*report.Source) (*report.Folder, error) {
 			return nil, fmt.Errorf("%s is inside one of the reports; name another folder", dir)
 		}
 	}
-	return report.Prepare(abs, "")
+	return report.Open(abs, "")
 }
 
-// copyAll brings the logs and patches of the steps that are in the result.
-func copyAll(out *report.Folder, sources []*report.Source, res *steps.Result, from []int) (err error) {
-	c := report.NewCopier(out)
+// copyAll brings the logs, patches and results of the steps that are in the result.
+func copyAll(c *report.Copier, sources []*report.Source, res *steps.Result, from []int) (err error) {
 	defer func() {
 		if closed := c.Close(); err == nil {
 			err = closed
@@ -254,6 +264,22 @@ func copyAll(out *report.Folder, sources []*report.Source, res *steps.Result, fr
 			}
 			if !found {
 				*f.Path, lacks = "", true
+			}
+		}
+		listed := s.ResultFiles
+		s.ResultFiles = nil
+		for _, f := range listed {
+			found, err := c.File(sources[from[i]], f.Path)
+			if err != nil {
+				return fmt.Errorf("step %s: %w", s.ID, err)
+			}
+			if found {
+				s.ResultFiles = append(s.ResultFiles, f)
+				continue
+			}
+			lacks = true
+			if s.Results[f.Result][f.MIME] == f.Path { // there is nothing of it
+				delete(s.Results[f.Result], f.MIME)
 			}
 		}
 		if lacks {

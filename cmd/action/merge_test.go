@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha/ghatest"
@@ -102,6 +103,16 @@ func (d *downloaded) retry() {
 	d.write("r2/steps/b/try-1/changes.patch", "...")
 }
 
+// figure makes the step of the second shard a cell that showed one.
+func (d *downloaded) figure() {
+	d.t.Helper()
+	r := d.report(2, "b")
+	r.Steps[0].Results = []steps.CellResult{{"image/png": "aGVsbG8="}}
+	r.Steps[0].ResultFiles = []steps.ResultFile{{MIME: "image/png", Path: "steps/b/results/0.png", Bytes: 5}}
+	d.put("r2", r)
+	d.write("r2/steps/b/results/0.png", "hello")
+}
+
 // merge runs the verb over folders of dir, with its report in dir/out.
 func (d *downloaded) merge(names ...string) (code int, stdout, stderr string) {
 	d.t.Helper()
@@ -174,6 +185,19 @@ func TestMergeOfHostileReports(t *testing.T) {
 		{"a try's log elsewhere", func(d *downloaded) {
 			d.retry()
 			d.edit("r2/report.json", "steps/b/try-1/stdout.log", "steps/b/try-1/../../../../host/secret")
+		}, "not where a run writes it"},
+		{"a result's file that is a link", func(d *downloaded) {
+			d.figure()
+			d.link("r2/steps/b/results/0.png", "../../../../host/secret")
+		}, "links are not followed"},
+		{"a folder of results that is a link", func(d *downloaded) {
+			d.figure()
+			d.write("host/0.png", noticed)
+			d.link("r2/steps/b/results", "../../../host")
+		}, "links are not followed"},
+		{"a result's file elsewhere", func(d *downloaded) {
+			d.figure()
+			d.edit("r2/report.json", "steps/b/results/0.png", "steps/b/results/../../../../host/secret")
 		}, "not where a run writes it"},
 		{"a policy whose sum is none", func(d *downloaded) {
 			d.edit("r2/report.json", `"verdict": "pass"`, `"policy": {"path": "p", "sha256": "##[error]x"}, "verdict": "pass"`)
@@ -265,6 +289,56 @@ func TestMergeKeepsTries(t *testing.T) {
 	}
 }
 
+// TestMergeKeepsResults: the figures and long values of cells come along, and what was
+// not beside the report is not named.
+func TestMergeKeepsResults(t *testing.T) {
+	d := download(t)
+	long := strings.Repeat("long ", 20_000)
+	r := d.report(2, "b")
+	s := &r.Steps[0]
+	s.Results = []steps.CellResult{{"image/png": "aGVsbG8=", "text/plain": "a figure"}, {"text/plain": "steps/b/results/1.text.plain.txt"}}
+	s.ResultFiles = []steps.ResultFile{
+		{Result: 0, MIME: "image/png", Path: "steps/b/results/0.png", Bytes: 5},
+		{Result: 1, MIME: "text/plain", Path: "steps/b/results/1.text.plain.txt", Bytes: int64(len(long))},
+	}
+	d.put("r2", r)
+	d.write("r2/steps/b/results/0.png", "hello")
+	d.write("r2/steps/b/results/1.text.plain.txt", long)
+	d.write("r2/steps/b/results/2.png", "not in the report")
+	if code, stdout, stderr := d.merge("r1", "r2"); code != exitPass || strings.Contains(stdout, "not all logs") {
+		t.Fatalf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	for name, want := range map[string]string{"steps/b/results/0.png": "hello", "steps/b/results/1.text.plain.txt": long} {
+		if b, err := os.ReadFile(filepath.Join(d.dir, "out", name)); err != nil || string(b) != want {
+			t.Errorf("%s has %d bytes, want %d: %v", name, len(b), len(want), err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(d.dir, "out/steps/b/results/2.png")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what no result names came along: %v", err)
+	}
+	for _, name := range []string{"0.png", "1.text.plain.txt"} {
+		if err := os.Remove(filepath.Join(d.dir, "r2/steps/b/results", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, stdout, stderr := d.merge("r1", "r2"); code != exitPass || !strings.Contains(stdout, "not all logs and patches were beside the reports of b") {
+		t.Errorf("exit %d\n%s%s", code, stdout, stderr)
+	}
+	b, err := os.ReadFile(filepath.Join(d.dir, "out/report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var merged steps.Result
+	if err := json.Unmarshal(b, &merged); err != nil {
+		t.Fatal(err)
+	}
+	// What stands in the report itself is still there.
+	want := []steps.CellResult{{"image/png": "aGVsbG8=", "text/plain": "a figure"}, {}}
+	if diff := cmp.Diff(want, merged.Steps[1].Results); diff != "" || len(merged.Steps[1].ResultFiles) > 0 {
+		t.Errorf("(-want +got)\n%s\nfiles %+v", diff, merged.Steps[1].ResultFiles)
+	}
+}
+
 // TestMergeInputHoldsToThePolicy: the gate's job says which one it has to be.
 func TestMergeInputHoldsToThePolicy(t *testing.T) {
 	d := download(t)
@@ -318,8 +392,8 @@ func TestMergeWithoutLogs(t *testing.T) {
 	}
 }
 
-// TestMergeOut: what is read is not what is replaced, and a stale report does not
-// outlive a merge that was refused.
+// TestMergeOut: what is read is not what is replaced, and where nothing is merged an
+// earlier report stays whole, as with any exit 2.
 func TestMergeOut(t *testing.T) {
 	d := download(t)
 	for _, tc := range []struct{ out, from string }{{"r1", "r1"}, {"r1/steps/a", "r1"}, {"all", "all/steps/r"}} {
@@ -349,8 +423,21 @@ func TestMergeOut(t *testing.T) {
 	if code, _, stderr := d.merge("r1", "r2"); code != exitUsage {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	if _, err := os.Stat(filepath.Join(d.dir, "out/report.json")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the report of the merge before is still there: %v", err)
+	for _, name := range []string{"report.json", "summary.md", "steps/b/stdout.log"} {
+		if _, err := os.Stat(filepath.Join(d.dir, "out", name)); err != nil {
+			t.Errorf("of the merge before: %v", err)
+		}
+	}
+	if err := os.Remove(filepath.Join(d.dir, "r2/steps/b/stdout.log")); err != nil {
+		t.Fatal(err)
+	}
+	d.put("r2", d.report(2, "b"))
+	d.write("r2/egress.jsonl", "no request\n")
+	if code, _, stderr := d.merge("r1", "r2"); code != exitUsage {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	if b, err := os.ReadFile(filepath.Join(d.dir, "out/egress.jsonl")); err != nil || strings.Count(string(b), "\n") != 2 {
+		t.Errorf("the requests of the merge before are %q: %v", b, err)
 	}
 }
 

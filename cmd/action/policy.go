@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/internal/session"
@@ -54,25 +53,13 @@ func (a *app) warn(o *options, text string) {
 	o.warnings = append(o.warnings, text)
 }
 
-// notAllowed is why a policy lets no box be built by an engine; "" if it does.
-func (o *options) notAllowed(engine string) string {
-	if o.ceiling == nil {
-		return ""
-	}
-	list, line := o.ceiling.Engines()
-	if len(list) == 0 || slices.Contains(list, engine) {
-		return ""
-	}
-	return fmt.Sprintf("the policy allows %s (%s:%d:%d)", strings.Join(list, ", "), line.File, line.Line, line.Column)
-}
-
 // engineAllowed refuses an engine that was asked for by name and that the policy
 // does not have. auto leaves the choice, and takes no other.
 func (a *app) engineAllowed(o *options) (code int, ok bool) {
 	if o.engine == "auto" || o.engine == "" { // check has no such flag
 		return 0, true
 	}
-	if why := o.notAllowed(o.engine); why != "" {
+	if why := o.ceiling.NotAllowed(o.engine); why != "" {
 		return a.next(a.wrong("--engine %s: %s", o.engine, gha.Inert(why)), "take auto, or one that the policy allows"), false
 	}
 	return 0, true

@@ -54,11 +54,8 @@ func (a *app) runFile(o *options) int {
 		o.warnings = append(o.warnings, fmt.Sprintf("the folder for temporary files is %s: %s is in the workspace, which steps see and change", to, from))
 	}
 	// From here on a report is written, whatever happens.
-	if code, ok := a.prepareOut(o); !ok {
+	if code, ok := a.prepareOut(o, p); !ok {
 		return code
-	}
-	if why := outInMount(o.out, p); why != "" {
-		return a.next(a.wrong("--out: %s", why), "name another one, with --out DIR")
 	}
 	r := &run{app: a, opt: o, plan: p, source: o.source, actions: a.getenv("GITHUB_ACTIONS") == "true"}
 	return r.do()
@@ -93,8 +90,8 @@ func outInMount(out string, p *steps.Plan) string {
 
 // prepareOut makes the report folder ready. A folder that was asked for and
 // cannot be one is a wrong flag; having no place for one is the host's doing.
-// ok is false when code is the exit status.
-func (a *app) prepareOut(o *options) (code int, ok bool) {
+// ok is false when code is the exit status; a report that lies there is then as it was.
+func (a *app) prepareOut(o *options, p *steps.Plan) (code int, ok bool) {
 	made := ""
 	if o.out == "" {
 		// Where there is no such folder, that is said of what was asked for: the report.
@@ -120,12 +117,21 @@ func (a *app) prepareOut(o *options) (code int, ok bool) {
 	}
 	out, err := filepath.Abs(o.out)
 	if err == nil {
-		o.folder, err = report.Prepare(out, o.workspace)
+		o.folder, err = report.Open(out, o.workspace)
+	}
+	why := ""
+	if err == nil {
+		if why = outInMount(o.folder.Path, p); why == "" {
+			err = o.folder.Empty()
+		}
+	}
+	if made != "" && (err != nil || why != "") {
+		_ = os.Remove(made)
+	}
+	if why != "" {
+		return a.next(a.wrong("--out: %s", why), "name another one, with --out DIR"), false
 	}
 	if err != nil {
-		if made != "" {
-			_ = os.Remove(made)
-		}
 		return a.next(a.wrong("--out: %v", err), "name a folder outside the workspace that can be written, with --out DIR"), false
 	}
 	o.out = o.folder.Path
@@ -259,7 +265,7 @@ func (r *run) runSteps(ctx context.Context) *steps.Refusal {
 	on := session.New(session.Options{
 		Version: toolVersion(), Getenv: r.app.getenv, LookupEnv: r.app.lookupEnv, Environ: r.app.environ,
 		Workspace: r.opt.workspace, Out: r.opt.folder.At(), Load: r.app.loadOptions(r.opt), Plan: r.plan, Result: r.result,
-		Engines: r.app.engines, Engine: r.opt.engine, NotAllowed: r.opt.notAllowed, KernSHA256: r.opt.kernSHA256, RunscSHA256: r.opt.runscSHA256,
+		Engines: r.app.engines, Engine: r.opt.engine, NotAllowed: r.opt.ceiling.NotAllowed, KernSHA256: r.opt.kernSHA256, RunscSHA256: r.opt.runscSHA256,
 		FreshProof: r.opt.freshProof, OnlyReport: r.opt.onlyReport, Jobs: r.opt.jobs, Command: r.command(), SetupCommand: r.setupCommand(),
 		Log: r.log, Masker: r.masker, Warn: func(text string) { r.app.say(r.stderr, r.app.stderr, warning(text)) },
 	})

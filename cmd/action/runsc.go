@@ -40,7 +40,7 @@ func (a *app) runsc(args []string) int {
 			environ = a.environ()
 		}
 		path, err = gvisor.Build(ctx, gvisor.BuildOptions{
-			Getenv: a.getenv, Environ: environ, Avoid: []string{a.getenv("GITHUB_WORKSPACE")}, Log: func(line string) { fmt.Fprintln(a.stderr, gha.Inert(line)) },
+			Getenv: a.getenv, Environ: environ, Avoid: a.notOurs(), Log: func(line string) { fmt.Fprintln(a.stderr, gha.Inert(line)) },
 		})
 	} else {
 		path, err = gvisor.Find(ctx, gvisor.Options{Getenv: a.getenv, SHA256: o.runscSHA256})
@@ -52,12 +52,23 @@ func (a *app) runsc(args []string) int {
 	return a.print(path + "\n")
 }
 
+// notOurs are the folders whose code nobody has read, and none of which is to run out
+// here: the job's workspace, and where we stand, unless the caller's own home lies in
+// that.
+func (a *app) notOurs() []string {
+	dirs := []string{a.getenv("GITHUB_WORKSPACE")}
+	if here, err := os.Getwd(); err == nil && !pinned.In(a.getenv("HOME"), here) {
+		dirs = append(dirs, here)
+	}
+	return dirs
+}
+
 // needsRunsc says whether a step has a box of gvisor: because it names it, or the run
 // does, or the policy leaves auto no other.
 func (r *run) needsRunsc() bool {
 	rest := r.opt.engine == "gvisor"
 	if r.opt.engine == "auto" {
-		k := session.ChoiceKernel(r.opt.notAllowed)
+		k := session.ChoiceKernel(r.opt.ceiling.NotAllowed)
 		rest = k != nil && *k == box.OwnKernel
 	}
 	return slices.ContainsFunc(r.plan.Steps, func(s steps.PlanStep) bool { return s.Engine == "gvisor" || s.Engine == "" && rest })
@@ -79,7 +90,7 @@ func (r *run) makeRunsc(ctx context.Context) {
 	if r.app.environ != nil {
 		environ = r.app.environ()
 	}
-	_, err := gvisor.Build(ctx, gvisor.BuildOptions{Getenv: r.app.getenv, Environ: environ, Avoid: []string{r.opt.workspace, r.app.getenv("GITHUB_WORKSPACE")}, Log: r.log.Say})
+	_, err := gvisor.Build(ctx, gvisor.BuildOptions{Getenv: r.app.getenv, Environ: environ, Avoid: append(r.app.notOurs(), r.opt.workspace), Log: r.log.Say})
 	if err != nil {
 		r.log.Say(fmt.Sprintf("runsc cannot be built: %v", err))
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,9 @@ import (
 // Whoever has taken over the box's kernel can ask for as many connections as a
 // box could make anyway, each to a listener that is there; the proxy bounds how
 // many it serves. It gets the ends of new pairs and no other descriptor.
+//
+// A byte with one more descriptor, on the connection itself, says that it is broken
+// off: between two ends of a pair there is nothing like a reset.
 func carried(way *os.File, n int) ([]net.Listener, error) {
 	c, err := net.FileConn(way)
 	if err != nil {
@@ -78,25 +82,71 @@ func hand(u *net.UnixConn, to []*carrier) {
 		select {
 		case to[b[0]].conns <- ours:
 		case <-to[b[0]].shut:
+			_ = ours.SetLinger(0)
 			ours.Close()
 		}
 	}
 }
 
-func connection() (ours net.Conn, theirs *os.File, err error) {
+func connection() (ours *carriedConn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	f := os.NewFile(uintptr(fds[0]), "carried")
 	theirs = os.NewFile(uintptr(fds[1]), "carried")
-	ours, err = net.FileConn(f)
+	c, err := net.FileConn(f)
 	f.Close()
 	if err != nil {
 		theirs.Close()
 		return nil, nil, err
 	}
-	return ours, theirs, nil
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		theirs.Close()
+		return nil, nil, errors.New("box: bug: one end of a pair is not a UNIX socket")
+	}
+	return &carriedConn{UnixConn: u}, theirs, nil
+}
+
+// carriedConn is a connection that the box's first process carries on, and that can
+// be reset as a TCP connection can.
+type carriedConn struct {
+	*net.UnixConn
+	reset atomic.Bool
+}
+
+// SetLinger with 0 makes Close a reset. There is no other way to linger here.
+func (c *carriedConn) SetLinger(sec int) error {
+	c.reset.Store(sec == 0)
+	return nil
+}
+
+// Close ends the connection.
+func (c *carriedConn) Close() error {
+	if c.reset.Swap(false) {
+		c.breakOff()
+	}
+	return c.UnixConn.Close()
+}
+
+// breakOff tells the box's first process. It waits for nothing: a box that has not
+// read what came before hears of the end alone.
+func (c *carriedConn) breakOff() {
+	word, other, err := connection()
+	if err != nil {
+		return
+	}
+	word.Close()
+	defer other.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_, _ = unix.SendmsgN(int(fd), []byte{0}, unix.UnixRights(int(other.Fd())), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	})
 }
 
 // carrier is a listener whose connections somebody else makes.

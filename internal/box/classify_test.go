@@ -2,6 +2,7 @@ package box
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -368,5 +369,32 @@ func TestADeniedAddressIsToldWhatToWriteInPlaceOfIt(t *testing.T) {
 		if v.Fault == nil || !strings.HasSuffix(v.Fault.Message, want) {
 			t.Errorf("%s: %+v\nwant %s", host, v.Fault, want)
 		}
+	}
+}
+
+func TestEvidenceThatCameLaterIsAdded(t *testing.T) {
+	zero, nine := syscall.WaitStatus(0), syscall.WaitStatus(9)
+	a := Evidence{
+		Status: &zero, TimeoutS: 5, OOMKills: 1, PeakMemory: 5, Escapes: []Escape{{"mount", "a"}}, EscapesMore: 1, PidsRefused: 2,
+		Denied: []Denied{{Host: "x", Port: 1, Count: 2}},
+	}
+	b := Evidence{
+		Status: &nine, OOMKills: 2, PeakMemory: 4, PeakSampled: true, Escapes: []Escape{{"unshare", "b"}}, EscapesMore: 3, PidsRefused: 4,
+		Denied:     []Denied{{Host: "y", Port: 1, Count: 1}, {Host: "x", Port: 1, Count: 3}},
+		EgressLost: "gone", InitKilled: true, Lost: "lost",
+	}
+	want := Evidence{
+		Status: &zero, TimeoutS: 5, OOMKills: 3, PeakMemory: 5, PeakSampled: true, Escapes: []Escape{{"mount", "a"}, {"unshare", "b"}}, EscapesMore: 4, PidsRefused: 6,
+		Denied:     []Denied{{Host: "x", Port: 1, Count: 5}, {Host: "y", Port: 1, Count: 1}},
+		EgressLost: "gone", InitKilled: true, Lost: "lost",
+	}
+	if got := a.With(b); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if a.Denied[0].Count != 2 || len(a.Escapes) != 1 {
+		t.Error("what it was added to has changed")
+	}
+	if got := a.With(Evidence{}); !reflect.DeepEqual(got, a) {
+		t.Errorf("nothing: %+v", got)
 	}
 }

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -83,6 +84,29 @@ type Evidence struct {
 	Lost string
 	// Cancelled: the run was told to stop.
 	Cancelled bool
+}
+
+// With adds what was measured later in the same box, when it had no work (see Live).
+// How the work ended stays what it was.
+func (e Evidence) With(later Evidence) Evidence {
+	e.OOMKills += later.OOMKills
+	e.PeakMemory, e.PeakSampled = max(e.PeakMemory, later.PeakMemory), e.PeakSampled || later.PeakSampled
+	e.Escapes = slices.Concat(e.Escapes, later.Escapes)
+	e.EscapesMore += later.EscapesMore
+	e.PidsRefused += later.PidsRefused
+	e.Denied = slices.Clone(e.Denied)
+	for _, d := range later.Denied {
+		same := func(was Denied) bool { was.Count = d.Count; return was == d }
+		if i := slices.IndexFunc(e.Denied, same); i >= 0 {
+			e.Denied[i].Count += d.Count
+		} else {
+			e.Denied = append(e.Denied, d)
+		}
+	}
+	e.EgressLost = cmp.Or(e.EgressLost, later.EgressLost)
+	e.InitKilled = e.InitKilled || later.InitKilled
+	e.Lost = cmp.Or(e.Lost, later.Lost)
+	return e
 }
 
 // Verdict is what the evidence amounts to.

@@ -16,8 +16,9 @@ import (
 // with. That is believed as an exit code is, which it chooses too; everything
 // else is measured as it is of a step.
 //
-// What a piece left running goes on in the next one, and what it does there is
-// told of that. Between two pieces no deadline runs: whoever holds the box ends it.
+// What a piece left running goes on, and what it does then is told of the next one:
+// also of one that does not begin, since the process has ended, or else of Close.
+// Between two pieces no deadline runs: whoever holds the box ends it.
 //
 // It is for one caller at a time.
 type Live struct {
@@ -77,13 +78,9 @@ func (l *Live) Run(ctx context.Context, p Piece) (out Outcome, alive bool) {
 		r.lost("the output of the box could not be followed")
 		return l.end(), false
 	}
-	select {
-	case f := <-r.messages:
-		// It ended by itself, when nobody had asked it for anything.
-		closeFDs(f.fds)
+	if l.left() {
 		r.out.NotBegun = true
 		return l.end(), false
-	default:
 	}
 	started := r.now()
 	if err := p.Begin(); err != nil {
@@ -102,16 +99,49 @@ func (l *Live) Run(ctx context.Context, p Piece) (out Outcome, alive bool) {
 }
 
 // Gone says whether the process has ended by itself, at this moment.
-func (l *Live) Gone() bool { return l.over || len(l.r.messages) > 0 }
+func (l *Live) Gone() bool { return l.over || l.r.gone.Load() }
 
-// Close ends the box. What is measured then is of no piece, but for what went
-// wrong; it is nothing where the box was over.
+// Close ends the box. The outcome is what was measured since the last piece, which
+// whoever keeps something of the box has to judge; it is nothing where the box was
+// over.
 func (l *Live) Close() Outcome {
 	if l.over {
 		return Outcome{}
 	}
-	l.r.out = Outcome{}
+	r := l.r
+	gone := r.out.Evidence.EgressLost
+	r.out = Outcome{}
+	e := &r.out.Evidence
+	e.EgressLost = gone
+	e.MemoryMb, e.Pids = r.job.Spec.MemoryBytes>>20, r.job.Spec.Pids
+	if !l.left() {
+		r.recount("when its work was over")
+	}
 	return l.end()
+}
+
+// left says whether the process ended by itself when nobody had asked it for
+// anything, and takes note of how.
+func (l *Live) left() bool {
+	if !l.r.gone.Load() {
+		return false
+	}
+	f := <-l.r.messages
+	closeFDs(f.fds)
+	switch {
+	case f.err != nil:
+		l.r.initGone("when it had no work")
+	case f.m.Exited != nil:
+		l.r.exited(f.m.Exited)
+		select {
+		case <-l.r.quiet: // so is the first one, which counts no more
+		default:
+			l.r.recount("when it had no work")
+		}
+	default:
+		l.r.lost("bug: unexpected word of the box's first process")
+	}
+	return true
 }
 
 // end takes the box away, as after a step, and leaves out what was told before.
@@ -142,6 +172,9 @@ func (l *Live) look() bool {
 		r.lost("the control group's counters cannot be read: %v", err)
 		return false
 	}
+	if !r.recount("when a piece of work was over") {
+		return false
+	}
 	if !l.turn([]io.Writer{l.hold.stream(0), l.hold.stream(1)}, maxHeld, 0, []*Stream{&r.out.Stdout, &r.out.Stderr}) {
 		r.lost("the piece's output could not be written within %v of its end: nobody reads it", drainLimit)
 		return false
@@ -158,7 +191,8 @@ func (l *Live) look() bool {
 	if r.way != nil {
 		e.Denied = r.denied()
 	}
-	now := counts{oom: e.OOMKills, pids: e.PidsRefused, escapes: len(e.Escapes), more: e.EscapesMore, denied: e.Denied, cpu: stats.CPU, noRoute: r.out.NoRoute}
+	r.addCounted()
+	now := counts{oom: e.OOMKills, pids: e.PidsRefused, escapes: len(e.Escapes), more: e.EscapesMore, denied: e.Denied, cpu: r.out.Stats.CPU, noRoute: r.out.NoRoute}
 	*e = l.begun.since(*e)
 	r.out.Stats.CPU -= l.begun.cpu
 	r.out.NoRoute -= min(l.begun.noRoute, r.out.NoRoute)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -146,9 +147,17 @@ type runner struct {
 	noRoute  *noRoute
 	way      *way
 	cpus     []int // that the step is started on; none for all
+	// gone says that the process has ended, or the first one has; quiet is closed
+	// when nothing more will be said, and asked gets a word for each count that was
+	// asked for.
+	gone     atomic.Bool
+	quiet    chan struct{}
+	asked    chan struct{}
+	giveBack func()
 	// counted is the last word on the step's processes of a box that counts them
 	// by itself.
-	counted *boxinit.Counted
+	counting sync.Mutex
+	counted  *boxinit.Counted
 }
 
 // way is the proxy at work.
@@ -192,20 +201,20 @@ func (r *runner) open(ctx context.Context) (started time.Time, ok bool) {
 	r.out.Evidence.MemoryMb = s.MemoryBytes >> 20
 	r.out.Evidence.Pids = s.Pids
 
-	cpus, giveBack := takeCPUs(s.CPUs)
-	defer giveBack()
-	r.cpus = cpus
+	// They are the step's until finish has ended it.
+	r.cpus, r.giveBack = takeCPUs(s.CPUs)
 
 	build, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
 	built, err := r.job.Engine.Start(build, s, r.job.Group)
 	if err != nil {
+		r.giveBack()
 		r.startFailed(ctx, err)
 		return started, false
 	}
 	r.built = built
 	r.fd = int(built.Control.Fd())
-	r.messages = make(chan frame, 8)
+	r.messages, r.quiet, r.asked = make(chan frame, 8), make(chan struct{}), make(chan struct{}, 1)
 	go r.receive()
 
 	if !r.prepare(build) {
@@ -250,11 +259,26 @@ func (r *runner) startFailed(ctx context.Context, err error) {
 	}
 }
 
-// receive reads the first process's words until it is gone.
+// receive reads the first process's words until it is gone. What it counts comes at
+// any time, also while nobody waits for a word, and so is taken here.
 func (r *runner) receive() {
 	defer close(r.messages)
 	for {
 		m, fds, err := boxinit.Receive(r.fd)
+		if err == nil && m.Counted != nil {
+			closeFDs(fds)
+			r.count(m.Counted)
+			continue
+		}
+		if err == nil && m.Exited != nil {
+			r.count(m.Exited.Counted)
+		}
+		if err != nil || m.Exited != nil {
+			r.gone.Store(true)
+		}
+		if err != nil {
+			close(r.quiet)
+		}
 		r.messages <- frame{m, fds, err}
 		if err != nil {
 			return
@@ -527,9 +551,6 @@ func (r *runner) start(ctx context.Context) bool {
 				r.lost("watch the system call filter: %v", err)
 				return false
 			}
-		case f.m.Counted != nil: // the command was refused a process at once
-			closeFDs(f.fds)
-			r.count(f.m.Counted)
 		case f.m.Started != nil:
 			closeFDs(f.fds)
 			if r.built.Filter != nil && r.watcher == nil {
@@ -563,18 +584,12 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 			case f.err != nil:
 				r.initGone("while the step ran")
 			case f.m.Exited != nil:
-				ws := syscall.WaitStatus(f.m.Exited.Status)
-				r.out.Evidence.Status = &ws
-				r.out.Full = f.m.Exited.Full
-				r.count(f.m.Exited.Counted)
+				r.exited(f.m.Exited)
 				// The word may have waited for us, and the timer too: what counts
 				// is the clock.
 				if r.now().Sub(started) >= timeout {
 					r.out.Evidence.DeadlinePassed = true
 				}
-			case f.m.Counted != nil:
-				r.count(f.m.Counted)
-				continue
 			default:
 				r.lost("bug: unexpected word of the box's first process")
 			}
@@ -607,6 +622,7 @@ func (r *runner) watch(ctx context.Context, started time.Time) {
 
 // finish takes the box away and reads what the kernel counted.
 func (r *runner) finish() {
+	defer r.giveBack()
 	limit := drainLimit
 	if r.out.Evidence.Cancelled {
 		limit = cancelLimit
@@ -702,12 +718,8 @@ func (r *runner) finish() {
 	_ = unix.Shutdown(r.fd, unix.SHUT_RDWR)
 	for f := range r.messages {
 		closeFDs(f.fds)
-		r.count(f.m.Counted)
 	}
-	if r.counted != nil {
-		e.PidsRefused += r.counted.Refused
-		r.out.Stats.PeakPids = r.counted.Peak
-	}
+	r.addCounted()
 	if r.built.Note != nil {
 		r.out.Note = r.built.Note()
 	}
@@ -716,16 +728,64 @@ func (r *runner) finish() {
 	}
 }
 
+// exited takes note of how the process ended.
+func (r *runner) exited(x *boxinit.Exited) {
+	ws := syscall.WaitStatus(x.Status)
+	r.out.Evidence.Status = &ws
+	r.out.Full = x.Full
+}
+
 // count takes note of what the box's own kernel counted. The counts only grow.
 func (r *runner) count(c *boxinit.Counted) {
 	if c == nil || r.built.Apart == nil {
 		return
 	}
+	r.counting.Lock()
 	if r.counted == nil {
 		r.counted = &boxinit.Counted{}
 	}
 	r.counted.Refused = max(r.counted.Refused, c.Refused)
 	r.counted.Peak = max(r.counted.Peak, c.Peak)
+	r.counting.Unlock()
+	if c.Asked {
+		select {
+		case r.asked <- struct{}{}:
+		default: // nobody waits any more
+		}
+	}
+}
+
+// recount has the first process count now, where it is the one who counts, and
+// waits for its word. It says whether there was one; if not, why is on record.
+func (r *runner) recount(what string) bool {
+	if r.built.Apart == nil || r.built.Apart.Pids <= 0 {
+		return true
+	}
+	select {
+	case <-r.asked: // too late for whoever asked
+	default:
+	}
+	// It may be gone by now, which is heard next.
+	_ = boxinit.Ask(r.fd)
+	select {
+	case <-r.asked:
+		return true
+	case <-r.quiet:
+		r.initGone(what)
+	case <-time.After(drainLimit):
+		r.lost("the box's first process did not count the step's processes within %v (%s)", drainLimit, what)
+	}
+	return false
+}
+
+// addCounted adds what the box's own kernel counted to what this one did.
+func (r *runner) addCounted() {
+	r.counting.Lock()
+	defer r.counting.Unlock()
+	if r.counted != nil {
+		r.out.Evidence.PidsRefused += r.counted.Refused
+		r.out.Stats.PeakPids = r.counted.Peak
+	}
 }
 
 func closeFDs(fds []int) {

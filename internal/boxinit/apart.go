@@ -16,4 +16,6 @@ type Apart struct {
 type Counted struct {
 	Refused uint64 `json:"refused,omitempty"` // forks refused at the cap
 	Peak    int64  `json:"peak,omitempty"`
+	// Asked: it was counted because of Ask.
+	Asked bool `json:"asked,omitempty"`
 }

@@ -2,6 +2,7 @@ package boxinit
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -48,6 +49,8 @@ type apart struct {
 	born                                    int64 // the peak then
 	// seen is the most that were there at any of the looks that watch takes.
 	seen atomic.Int64
+	// words is room for an answer to Ask.
+	words [128]byte
 }
 
 // newApart gives up root: every thread of the process becomes the other id, and
@@ -290,12 +293,45 @@ func (a *apart) counted() *Counted {
 	if a == nil || a.own < 0 {
 		return nil
 	}
-	c := &Counted{Refused: uint64(max(number(a.events), 0)), Peak: max(number(a.current), a.seen.Load(), 1)}
-	// Until the step has grown past what the first process was, the peak is that.
-	if peak := number(a.peak); peak > max(a.born, a.threads)+2 {
-		c.Peak = peak
-	}
+	c := &Counted{}
+	c.Refused, c.Peak = a.numbers()
 	return c
+}
+
+func (a *apart) numbers() (refused uint64, peak int64) {
+	refused, peak = uint64(max(number(a.events), 0)), max(number(a.current), a.seen.Load(), 1)
+	// Until the step has grown past what the first process was, the peak is that.
+	if p := number(a.peak); p > max(a.born, a.threads)+2 {
+		peak = p
+	}
+	return refused, peak
+}
+
+// answer counts because of Ask. It makes nothing anew: there can be any number of
+// pieces of work, and no garbage is collected here.
+func (a *apart) answer(control int) {
+	if a == nil || a.own < 0 {
+		return
+	}
+	refused, peak := a.numbers()
+	b := append(a.words[:4], `{"counted":{"refused":`...)
+	b = strconv.AppendUint(b, refused, 10)
+	b = append(b, `,"peak":`...)
+	b = strconv.AppendInt(b, peak, 10)
+	b = append(b, `,"asked":true}}`...)
+	binary.BigEndian.PutUint32(b, uint32(len(b)-4))
+	speak()
+	defer speaking.Store(false)
+	for len(b) > 0 {
+		n, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(control), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+		switch {
+		case e == unix.EINTR:
+		case e != 0:
+			return // nobody is outside any more, which is seen by the next read
+		default:
+			b = b[n:]
+		}
+	}
 }
 
 // put writes to a file of a control group that is open.
@@ -369,9 +405,13 @@ func capData(have, inherit uint64) (hdr unix.CapUserHeader, data [2]unix.CapUser
 var speaking atomic.Bool
 
 func tell(control int, m Message) error {
+	speak()
+	defer speaking.Store(false)
+	return Send(control, m)
+}
+
+func speak() {
 	for !speaking.CompareAndSwap(false, true) {
 		unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	}
-	defer speaking.Store(false)
-	return Send(control, m)
 }

@@ -100,17 +100,20 @@ func serve(control, tasks int) error {
 		return errors.New("expected start with three descriptors or more")
 	}
 	work <- job{*m.Start, fds, carrier}
-	// Nothing more is expected from us but the end. From here on both threads
-	// block in raw system calls, which ask the runtime for nothing: while the
+	// Nothing more is expected from us but the end, and to count when a byte comes,
+	// which is at the end of each piece of work. From here on both threads block in raw system calls, which ask the runtime for nothing: while the
 	// step runs, the runtime has no reason to start a thread, and a step that
 	// has used up its pids cannot make it fail to.
 	var b [1]byte
 	for {
 		n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(control), uintptr(unsafe.Pointer(&b[0])), 1)
-		if e == unix.EINTR || (e == 0 && n > 0) {
-			continue
+		switch {
+		case e == unix.EINTR:
+		case e == 0 && n > 0:
+			a.answer(control)
+		default:
+			exitGroup(0)
 		}
-		exitGroup(0)
 	}
 }
 

@@ -70,8 +70,16 @@ type side struct {
 	buf    []byte
 	from   int
 	to     int
+	ours   bool // it leads out
+	reset  bool // and was broken off
 	ended  bool // nothing more will be read from it
 	shut   bool // and it was told that nothing more will be written
+}
+
+// incoming is what a message is read by.
+type incoming struct {
+	head unix.Msghdr
+	part unix.Iovec
 }
 
 type carried struct {
@@ -99,6 +107,7 @@ type relay struct {
 	waiting []int // connections of the box that have been asked for, in order
 	spare   [][]byte
 	rights  []byte
+	in      incoming
 	ask     []byte // what is written for each listener
 	events  [64]unix.EpollEvent
 }
@@ -282,7 +291,7 @@ func (r *relay) answer() {
 		closeAll(r.listeners)
 		r.listeners = nil
 		for _, i := range r.waiting {
-			r.end(i)
+			r.reset(i)
 		}
 		r.waiting = r.waiting[:0]
 		return
@@ -298,10 +307,10 @@ func (r *relay) answer() {
 	p := &r.pairs[i]
 	if len(fds) != 1 || unix.SetNonblock(fds[0], true) != nil {
 		closeAll(fds)
-		r.end(i)
+		r.reset(i)
 		return
 	}
-	p.sides[1].fd = fds[0]
+	p.sides[1].fd, p.sides[1].ours = fds[0], true
 	r.carry(i)
 }
 
@@ -312,7 +321,11 @@ func (r *relay) carry(i int) {
 		return
 	}
 	if !r.move(&p.sides[0], &p.sides[1]) || !r.move(&p.sides[1], &p.sides[0]) || p.sides[0].shut && p.sides[1].shut || p.left() {
-		r.end(i)
+		if p.sides[1].reset {
+			r.reset(i)
+		} else {
+			r.end(i)
+		}
 		return
 	}
 	for s := range p.sides {
@@ -366,8 +379,10 @@ func (r *relay) move(src, dst *side) bool {
 			if dst.buf == nil {
 				dst.buf = r.piece()
 			}
-			n, err := unix.Read(src.fd, dst.buf)
+			n, err := r.read(src, dst.buf)
 			switch {
+			case src.reset:
+				return false
 			case err == unix.EAGAIN || err == unix.EINTR:
 				r.give(dst)
 				return true
@@ -406,6 +421,29 @@ func (r *relay) move(src, dst *side) bool {
 	return true
 }
 
+// read reads from one side. A descriptor that comes along with a byte says that the
+// connection is broken off there: the end of it alone says that it is over.
+func (r *relay) read(s *side, b []byte) (int, error) {
+	if !s.ours {
+		return unix.Read(s.fd, b)
+	}
+	in := &r.in
+	in.part.Base, in.head.Iov, in.head.Iovlen = &b[0], &in.part, 1
+	in.part.SetLen(len(b))
+	in.head.Control, in.head.Flags = &r.rights[0], 0
+	in.head.SetControllen(len(r.rights))
+	n, _, e := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&in.head)), unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if e != 0 {
+		return -1, e
+	}
+	if in.head.Controllen > 0 {
+		fds, _ := rights(r.rights[:in.head.Controllen])
+		closeAll(fds)
+		s.reset = true
+	}
+	return int(n), nil
+}
+
 // piece is a buffer that another connection is done with, or a new one.
 func (r *relay) piece() []byte {
 	if n := len(r.spare); n > 0 {
@@ -422,6 +460,13 @@ func (r *relay) give(s *side) {
 		r.spare = append(r.spare, s.buf)
 	}
 	s.buf, s.from, s.to = nil, 0, 0
+}
+
+// reset breaks a connection off, so that the box's program says it was refused, not
+// that it came to its end.
+func (r *relay) reset(i int) {
+	_ = unix.SetsockoptLinger(r.pairs[i].sides[0].fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	r.end(i)
 }
 
 // end closes both sides.

@@ -3,6 +3,7 @@ package boxinit
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -178,6 +179,79 @@ func TestRelay(t *testing.T) {
 		}
 	})
 
+	t.Run("one that is broken off is reset, whether it has spoken or not", func(t *testing.T) {
+		_, at, _ := relaying(t, 1, func(n, _ int, c net.Conn) {
+			defer c.Close()
+			if n%3 == 2 {
+				return // control: this one comes to its end
+			}
+			if n%3 == 1 {
+				_, _ = c.Read(make([]byte, 64))
+			}
+			word, other, err := Pair()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			word.Close()
+			defer other.Close()
+			if _, _, err := c.(*net.UnixConn).WriteMsgUnix([]byte{0}, unix.UnixRights(int(other.Fd())), nil); err != nil {
+				t.Error(err)
+			}
+		})
+		before := len(open(t))
+		for n := range 300 {
+			c, err := net.DialTimeout("tcp", at[0], 10*time.Second)
+			var got []byte
+			if err == nil {
+				_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+				if n%3 == 1 {
+					fmt.Fprint(c, "a request")
+				}
+				got, err = io.ReadAll(c)
+				c.Close()
+			} // else it was so soon that it was never open
+			if reset := errors.Is(err, unix.ECONNRESET); reset != (n%3 != 2) || len(got) > 0 {
+				t.Fatalf("connection %d got %q (%v)", n, got, err)
+			}
+		}
+		if now := len(open(t)); now > before+20 {
+			t.Errorf("%d descriptors became %d", before, now)
+		}
+	})
+
+	t.Run("nobody outside is a reset too", func(t *testing.T) {
+		ours, theirs, err := Pair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := listen(Addr{IP: []byte{127, 0, 0, 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sa, err := unix.Getsockname(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := newRelay(int(theirs.Fd()), int(theirs.Fd()), []int{fd}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			runtime.LockOSThread()
+			r.serve()
+		}()
+		t.Cleanup(func() { runtime.KeepAlive(theirs) })
+		c := dial(t, fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port))
+		if _, err := ours.Read(make([]byte, 1)); err != nil { // it is asked for
+			t.Fatal(err)
+		}
+		ours.Close()
+		if got, err := io.ReadAll(c); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("%q (%v)", got, err)
+		}
+	})
+
 	t.Run("one that does not read stops itself and no other", func(t *testing.T) {
 		_, at, _ := relaying(t, 1, func(_, _ int, c net.Conn) {
 			defer c.Close()
@@ -218,6 +292,16 @@ func TestRelay(t *testing.T) {
 			t.Error("they did not arrive")
 		}
 	})
+}
+
+// open are the descriptors of this process.
+func open(t *testing.T) []os.DirEntry {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 func TestRelayHasNoPatienceWithoutEnd(t *testing.T) {

@@ -73,6 +73,8 @@ func TestEveryMessageComesThroughAsItWas(t *testing.T) {
 		{Started: &Started{Pid: 2}},
 		{Failed: &Failed{Op: "exec", Name: "x", Errno: 2, Why: "no such file or directory"}},
 		{Exited: &Exited{Status: 0xff7f}},
+		{Exited: &Exited{Status: 9, Full: []Full{{Target: "/tmp"}}, Counted: &Counted{Refused: 1, Peak: 2}}},
+		{Counted: &Counted{Refused: 1 << 40, Peak: 7, Asked: true}},
 	} {
 		a, b := pair(t)
 		sent := make(chan error, 1)

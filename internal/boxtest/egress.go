@@ -59,6 +59,37 @@ func (s *suite) egressFacts(t *testing.T) {
 		}
 	})
 
+	t.Run("a tcp rule carries a connection to its end, and one that is refused is reset", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, "tcp://good.test:80", "tcp://inside.test:5432", "tcp://inside.test:22")
+		forwards, err := egress.Forwards(w.proxy.Policy.Allow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ops []probe.Op
+		for i, say := range []string{"GET /a HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n", "the client speaks first", ""} {
+			ops = append(ops, probe.Do("end of", forwards[i].Listen.String(), say))
+		}
+		j := s.probing(t, ops...)
+		j.Network, j.proxy, j.forwards = box.NetworkAllowlist, w.proxy, forwards
+		for _, f := range forwards {
+			j.Listen = append(j.Listen, f.Listen)
+		}
+		r := s.run(t, j)
+		r.exited(t, 0)
+		r.faulted(t, box.EgressDenied)
+		a := parse(t, r.stdout)
+		works(t, "a rule that is allowed", a[0])
+		if !strings.HasSuffix(a[0].Text, "hello from good.test") {
+			t.Errorf("control: %s", tell(a[0]))
+		}
+		wantErr(t, "one that is refused and has spoken", a[1], "ECONNRESET", "EPIPE")
+		wantErr(t, "one that is refused and waits", a[2], "ECONNRESET")
+		if got := w.count("inside.test"); got["denied:self"]+got["denied:non_public"] != 2 {
+			t.Errorf("the ledger has %v", got)
+		}
+	})
+
 	t.Run("a proxy-aware program of the host gets through", func(t *testing.T) {
 		t.Parallel()
 		Need(t, "curl")

@@ -84,6 +84,43 @@ func (s *suite) optionFacts(t *testing.T) {
 		}
 	})
 
+	// By itself: other boxes beside them would have a say in which CPU is free.
+	t.Run("a box that starts while another one runs is put on another CPU", func(t *testing.T) {
+		Need(t, "limits", "cpu")
+		sync := OpenDir(t)
+		j := s.spec(t, append([]string{"sh", "-c", `"$@"; until test -e /sync/go; do sleep 0.05; done`, "sh", insideProbe}, probe.Args(probe.Do("cpus"))...)...)
+		j.CPUs = 1
+		j.Mounts = append(j.Mounts, box.Mount{Source: sync, Target: "/sync", ReadOnly: true})
+		runs, ended := make(chan struct{}), make(chan result, 1)
+		j.started = func() { close(runs) }
+		go func() { ended <- s.attempt(t, j) }()
+		var beside result
+		select {
+		case <-runs:
+			q := s.probing(t, probe.Do("cpus"))
+			q.CPUs = 1
+			beside = s.attempt(t, q)
+		case r := <-ended:
+			t.Fatalf("%s %s", r.NoVerdict, r.describe())
+		}
+		if err := os.WriteFile(filepath.Join(sync, "go"), nil, 0o644); err != nil {
+			t.Error(err)
+		}
+		first := <-ended
+		a, b := first.answers(t, 1)[0], beside.answers(t, 1)[0]
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &set); err != nil {
+			t.Fatal(err)
+		}
+		if len(a.List) == 0 || len(b.List) == 0 || set.Count() > 1 && a.List[0] == b.List[0] {
+			t.Errorf("of %d CPUs the first has %s, the other %s", set.Count(), tell(a), tell(b))
+		}
+		j.started = nil // the first one's is free again
+		if last := s.run(t, j).answers(t, 1)[0]; len(last.List) != 1 || last.List[0] != a.List[0] {
+			t.Errorf("a box after both has %s, and the first one had %s", tell(last), tell(a))
+		}
+	})
+
 	t.Run("apparmor is refused before anything is built where AppArmor is off, or has no such profile", func(t *testing.T) {
 		t.Parallel()
 		j := s.shell(t, "true")

@@ -32,11 +32,13 @@ const (
 // step is one box to run. The zero value of a field is what most facts want.
 type step struct {
 	box.Spec
-	proxy   *egress.Proxy
-	ctx     context.Context
-	max     int64
-	started func()
-	files   []*os.File
+	proxy *egress.Proxy
+	// forwards are those of the tcp:// rules in it; see carrying.
+	forwards []egress.Forward
+	ctx      context.Context
+	max      int64
+	started  func()
+	files    []*os.File
 	// callerPath is PATH as the caller of the run has it.
 	callerPath string
 	engine     box.Engine
@@ -122,7 +124,7 @@ func (s *suite) attempt(t testing.TB, j step) result {
 	var stdout, stderr locked
 	begun := time.Now()
 	out := box.Run(j.ctx, box.Job{
-		Spec: j.Spec, Engine: j.engine, Group: group, Proxy: j.proxy,
+		Spec: j.Spec, Engine: j.engine, Group: group, Proxy: j.proxy, Forwards: j.forwards,
 		Stdout: &stdout, Stderr: &stderr, MaxOutput: j.max, Started: j.started, Files: j.files, CallerPath: j.callerPath,
 	})
 	r := result{Outcome: out, Verdict: box.Classify(out.Evidence, nil), took: time.Since(begun)}

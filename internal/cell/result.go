@@ -48,7 +48,7 @@ var magic = []struct{ mime, begin string }{
 
 // check says why a value is not what it says it is.
 func (v Value) check() error {
-	if !isMIME(v.MIME) {
+	if !IsMIME(v.MIME) {
 		return errors.New("a result in a form that is no MIME type")
 	}
 	if len(v.Data) > MaxValue {
@@ -68,9 +68,9 @@ func (v Value) check() error {
 	return nil
 }
 
-// isMIME says whether a text is the name of a type, in small letters and without
+// IsMIME says whether a text is the name of a type, in small letters and without
 // parameters. What is one acts nowhere: not in Markdown, not in a URL.
-func isMIME(s string) bool {
+func IsMIME(s string) bool {
 	kind, sub, ok := strings.Cut(s, "/")
 	return ok && len(s) <= maxMIME && isToken(kind) && isToken(sub)
 }

@@ -21,7 +21,7 @@ const (
 )
 
 // encodings calls add with the spellings in which a program would most likely
-// print a value: base64, hex, percent, JSON, and backwards. It does not give the
+// print a value: base64, hex, percent, JSON, HTML, and backwards. It does not give the
 // value itself, nor what is shorter than MinEncoded.
 //
 // Whoever wants to get a value past this can: by another cipher, or one letter
@@ -44,6 +44,7 @@ func encodings(value string, add func(string)) {
 	}
 	eachPercent(value, give)
 	eachJSON(value, give)
+	eachHTML(value, give)
 	back := []byte(value)
 	slices.Reverse(back)
 	give(string(back))
@@ -173,4 +174,16 @@ func escapeJSON(value string, ascii, html, slash, upper bool) string {
 		}
 	}
 	return b.String()
+}
+
+// eachHTML gives the texts that encoders of HTML and XML make. Some leave quotes or
+// what closes a tag, and each has its own way to write a quote.
+func eachHTML(value string, give func(string)) {
+	for _, greater := range []string{"&gt;", ">"} {
+		for _, quote := range []string{`"`, "&quot;", "&#34;", "&#x22;"} {
+			for _, apostrophe := range []string{"'", "&#39;", "&#x27;", "&apos;", "&#039;"} {
+				give(strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", greater, `"`, quote, "'", apostrophe).Replace(value))
+			}
+		}
+	}
 }

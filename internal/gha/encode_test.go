@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/url"
 	"slices"
 	"strings"
@@ -55,6 +56,12 @@ func TestEncodingsOfAValueAreMasked(t *testing.T) { // attack 152
 		{"PHP's JSON", strange, `p@ss \/w\u00f6rd+\"<a>\"\t~'*!(\u00ff?\ud83d\udd11)=`, "***"},
 		{"JSON of a value of several lines", "first line\nsecond", `first line\nsecond`, "***"},
 		{"a control character in JSON", "esc\x1b[31m", `esc\u001b[31m`, "***"},
+		{"Go's HTML", strange, html.EscapeString(strange), "***"},
+		{"Python's HTML", strange, "p@ss /wörd+&quot;&lt;a&gt;&quot;\t~&#x27;*!(ÿ?🔑)=", "***"},
+		{"a data frame's HTML", strange, "p@ss /wörd+\"&lt;a&gt;\"\t~'*!(ÿ?🔑)=", "***"},
+		{"PHP's HTML", strange, "p@ss /wörd+&quot;&lt;a&gt;&quot;\t~&#039;*!(ÿ?🔑)=", "***"},
+		{"XML", strange, "p@ss /wörd+&quot;&lt;a&gt;&quot;\t~&apos;*!(ÿ?🔑)=", "***"},
+		{"an ampersand in HTML", "a&b&c&d", "a&amp;b&amp;c&amp;d", "***"},
 		{"reversed", plain, "emases-nepo-2retnuh", "***"},
 		{"reversed by characters", "wörd-öffne", "enffö-dröw", "***"},
 		{"base64 of a line of a value", "first line\nsecond line", std([]byte("second line")), "***"},

@@ -1,6 +1,7 @@
 package gha
 
 import (
+	"context"
 	"encoding/binary"
 	"io"
 	"strings"
@@ -180,6 +181,17 @@ func (m *Masker) Lasting(text string) string {
 // value. More are left out: a step that prints one letter and then colours only
 // would make us hold all of it.
 const maxVanishing = 4 << 10
+
+type unmasked struct{}
+
+// Unmasked marks what is done for ourselves alone: whoever reads a file to write it
+// back would write Masked into it. What is got by it is shown to nobody.
+func Unmasked(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unmasked{}, true)
+}
+
+// IsUnmasked says whether a context is so marked.
+func IsUnmasked(ctx context.Context) bool { return ctx.Value(unmasked{}) != nil }
 
 // masking is a masker's place in one stream. It has two states: that of the
 // bytes, and that of the bytes without those that vanish.

@@ -10,6 +10,10 @@ import (
 
 func TestMain(m *testing.M) {
 	boxtest.Become(os.Args)
+	if dir := os.Getenv(buildVar); dir != "" {
+		_, _ = Build(context.Background(), options(dir))
+		os.Exit(1)
+	}
 	boxtest.FindBy("runsc", func() (string, error) { return Find(context.Background(), Options{Getenv: os.Getenv}) })
 	os.Exit(m.Run())
 }

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -20,6 +21,19 @@ func aSpec() box.Spec {
 		ID: "a.b", Argv: []string{"true"}, Workspace: "/src/ws", Script: &box.Script{Name: "script.sh", Text: "true"},
 		Mounts: []box.Mount{{Source: "/data", Target: "/data"}, {Source: "/cache", Target: "/workspace/cache", ReadOnly: true}},
 		Tmpfs:  []box.Tmpfs{{Target: "/tmp", Bytes: 1 << 20}, {Target: "/data/scratch", Bytes: 1 << 20}, {Target: "/tmp/in", Bytes: 1 << 20}},
+	}
+}
+
+// docs/engines.md has the numbers of threads, which limits.Group sets besides those
+// that are there and one for each process.
+func TestThreadsAreDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/engines.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	each := []string{"none", "one", "two", "three", "four", "five"}[threads(1)-threads(0)+1]
+	if want := fmt.Sprintf("when the step starts may come %d and %s for each of `pids`", threads(0), each); !strings.Contains(string(doc), want) {
+		t.Errorf("docs/engines.md does not say %q", want)
 	}
 }
 

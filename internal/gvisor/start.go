@@ -39,9 +39,10 @@ const (
 	maxFiles = 1 << 16
 )
 
-// threads is what runsc may have of threads on the host for a box with a cap of so
-// many processes. Each process of the box is one process here and some threads that
-// run it, never more than there are processors to run on; the rest is runsc's own.
+// threads is what runsc may have of threads on the host, besides those that it starts
+// the step with and one for each process that the cap allows: each process of the box
+// is one process here and some threads that run it, never more than there are
+// processors to run on; the rest is runsc's own.
 func threads(pids int64) int64 { return 256 + 3*pids }
 
 // Start builds a box. On success the first process waits in it, ready.

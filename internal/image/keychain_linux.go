@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/lazy"
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
@@ -191,11 +193,11 @@ func (k *Keychain) ask(ctx context.Context, name, server, at string) (authn.Auth
 	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "get")
-	cmd.Env, cmd.Dir, cmd.WaitDelay = k.Env, "/", time.Second
+	cmd.Env, cmd.Dir = pinned.Environ(k.Env, k.path(), k.Workspace), "/"
 	cmd.Stdin = strings.NewReader(server)
 	var out bytes.Buffer
 	cmd.Stdout = &limitedBuffer{b: &out}
-	if err := cmd.Run(); err != nil {
+	if err := pinned.Run(cmd); err != nil {
 		if strings.Contains(out.String(), "credentials not found") {
 			return authn.Anonymous, nil
 		}
@@ -225,7 +227,7 @@ func (k *Keychain) helper(name string) (string, error) {
 		}
 		why := scratch.Way(at, scratch.RootOrUs)
 		for _, p := range []string{filepath.Clean(dir), real} {
-			if w := strings.TrimSuffix(k.Workspace, "/"); w != "" && (p == w || strings.HasPrefix(p, w+"/")) {
+			if pinned.In(p, k.Workspace) {
 				why = fmt.Errorf("%s lies in the workspace", p)
 			}
 		}
@@ -235,6 +237,13 @@ func (k *Keychain) helper(name string) (string, error) {
 		return real, nil
 	}
 	return "", fmt.Errorf("%s is in no folder of PATH", name)
+}
+
+// path is PATH of a helper, which starts others as well: what it may be taken from.
+func (k *Keychain) path() string {
+	return strings.Join(slices.DeleteFunc(filepath.SplitList(k.Path), func(dir string) bool {
+		return scratch.Way(dir, scratch.RootOrUs) != nil
+	}), ":")
 }
 
 // limitedBuffer keeps what a helper can have to say.

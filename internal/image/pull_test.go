@@ -726,6 +726,44 @@ func TestHelpersAreStartedFromTrustedFoldersOnly(t *testing.T) {
 	}
 }
 
+// Attack: what a helper starts, as that of pass starts pass, is looked up by PATH too.
+func TestHelpersLookForOthersInTrustedFoldersOnly(t *testing.T) {
+	workspace, open := real(t, t.TempDir()), real(t, t.TempDir())
+	trusted := real(t, t.TempDir())
+	put := func(dir, name, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text), 0o755), os.Chmod(dir, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer := func(user string) string { return `printf '{"Username":"` + user + `","Secret":"s"}'` + "\n" }
+	put(trusted, "docker-credential-mine", "pass\n")
+	put(filepath.Join(workspace, "bin"), "pass", answer("the workspace"))
+	put(open, "pass", answer("anybody"))
+	put(filepath.Join(trusted, "late"), "pass", answer("mine"))
+	if err := errors.Join(os.Chmod(open, 0o777), os.Symlink(filepath.Join(workspace, "bin"), filepath.Join(trusted, "way"))); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Join(workspace, "bin"))
+	config := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(config, []byte(`{"credsStore":"mine"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := strings.Join([]string{filepath.Join(workspace, "pass"), trusted, workspace + "/bin", trusted + "/way", "", ".", open, trusted + "/late"}, ":")
+	k := &Keychain{Files: []string{config}, Path: path, Workspace: workspace, Env: []string{"PATH=" + path}}
+	reg, err := name.NewRegistry("r.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := k.Resolve(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := a.Authorization(); err != nil || c.Username != "mine" {
+		t.Errorf("the password is from %+v (%v)", c, err)
+	}
+}
+
 // TestNobodyElseIsAboveTheStore: in a folder above that others may write they can put
 // a store of theirs in the place of ours, with a root that nobody has pulled.
 func TestNobodyElseIsAboveTheStore(t *testing.T) {

@@ -1,11 +1,14 @@
 package kern
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 )
 
 // configName is kern's configuration among the parts of a box.
@@ -18,9 +21,9 @@ const maxConfig = 1 << 20
 // defined. kern itself is given a folder of configuration with nothing in it: only
 // a step that names a profile gets this file.
 func (e *Engine) config() (string, error) {
-	base := e.opts.Getenv("XDG_CONFIG_HOME")
-	if !filepath.IsAbs(base) {
-		base = filepath.Join(e.opts.Getenv("HOME"), ".config")
+	base := pinned.UserFolder(e.opts.Getenv, "XDG_CONFIG_HOME", ".config")
+	if base == "" {
+		return "", errors.New("profiles: kern's configuration, which defines them, is in no place: neither XDG_CONFIG_HOME nor HOME is an absolute path")
 	}
 	path := filepath.Join(base, "kern", "kern.toml")
 	f, err := os.Open(path)

@@ -1,6 +1,7 @@
 package kern
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -127,5 +128,27 @@ extra = ["/dev/full", "/dev/hwrng", "/dev/kvm", "/dev/loop-control"]
 	}
 	if list, err := os.ReadDir(disks); err != nil || len(list) != 0 {
 		t.Errorf("kern has put %v there (%v)", list, err)
+	}
+}
+
+// The current folder is the workspace: what lies there is nobody's configuration.
+func TestConfigIsNoneOfWhereverWeStand(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	for _, at := range []string{".config/kern", "x/.config/kern", "x/kern"} {
+		if err := errors.Join(os.MkdirAll(at, 0o755), os.WriteFile(filepath.Join(at, configName), []byte("[[vcpu]]\nname = \"theirs\"\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, vars := range []map[string]string{nil, {"HOME": "x"}, {"HOME": "."}, {"XDG_CONFIG_HOME": "x"}} {
+		e := &Engine{opts: Options{Getenv: env(vars)}}
+		if text, err := e.config(); err == nil || !strings.Contains(err.Error(), "absolute path") {
+			t.Errorf("%v: read %q, %v", vars, text, err)
+		}
+	}
+	// Control: a name that is absolute is read.
+	e := &Engine{opts: Options{Getenv: env(map[string]string{"XDG_CONFIG_HOME": "x", "HOME": here})}}
+	if text, err := e.config(); err != nil || text == "" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

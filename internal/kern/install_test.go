@@ -185,6 +185,40 @@ func TestInstallRunsPipWhereNothingLies(t *testing.T) {
 	}
 }
 
+// Attack: the workspace is on PATH, and among Python's folders, which its jobs want for
+// code of their own; pip asks programs for the name of the system.
+func TestInstallRunsNothingOfTheWorkspace(t *testing.T) {
+	dir := t.TempDir()
+	ws, tools := filepath.Join(dir, "ws"), filepath.Join(dir, "tools")
+	for _, at := range []string{ws + "/bin", tools} {
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(ws+"/bin", dir+"/way"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lsb_release", "python3"} {
+		program(t, ws+"/bin", name, "#!/bin/sh\necho ran >>"+dir+"/ran\n", 0o755)
+	}
+	program(t, tools, "python3", "#!/bin/sh\nlsb_release\necho \"path $PYTHONPATH\" >"+dir+"/env\nexit 1\n", 0o755)
+	t.Chdir(ws)
+	path := ws + "/bin:" + dir + "/way:bin::" + tools
+	_, err := Install(context.Background(), InstallOptions{
+		Getenv: env(map[string]string{"XDG_CACHE_HOME": t.TempDir(), "PATH": path}), Env: []string{"PATH=" + path, "PYTHONPATH=" + ws + ":" + tools},
+		Avoid: []string{"", ws}, Arch: "amd64", Release: "http://127.0.0.1:1/%s/%s", Temp: t.TempDir(),
+	})
+	if err == nil {
+		t.Fatal("control: there is none to install")
+	}
+	if _, err := os.Stat(dir + "/ran"); err == nil {
+		t.Error("a program of the workspace was started")
+	}
+	if got, err := os.ReadFile(dir + "/env"); err != nil || string(got) != "path "+tools+"\n" {
+		t.Errorf("Python was told %q (%v)", got, err)
+	}
+}
+
 func TestInstallWithoutAPlaceOrAPin(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    InstallOptions

@@ -26,6 +26,10 @@ const (
 	wheelMember  = ".data/scripts/kern"
 )
 
+// Wheel is that package as pip takes it, of the release that this program knows. What
+// compares with the package, or asks whether it can be had, asks for no other.
+const Wheel = wheelPackage + "==" + wheelVersion
+
 var wheelPlatform = map[string]string{
 	"amd64": "manylinux2014_x86_64",
 	"arm64": "manylinux2014_aarch64",

@@ -9,9 +9,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
@@ -60,12 +58,12 @@ func pip(ctx context.Context, o InstallOptions, dir string, args []string) error
 		}
 		var out bytes.Buffer
 		cmd := exec.CommandContext(ctx, prog, append(with[1:], args...)...)
-		cmd.Env = append(slices.Clone(o.Env), "PYTHONSAFEPATH=1")
-		cmd.WaitDelay = time.Second
+		// It looks up programs as well, such as one that names the system.
+		cmd.Env = append(pinned.Environ(o.Env, o.Getenv("PATH"), o.Avoid...), "PYTHONSAFEPATH=1")
 		cmd.Dir = dir
 		w := &pinned.Capped{To: &out, Left: maxPipOutput}
 		cmd.Stdout, cmd.Stderr = w, w
-		if err := cmd.Run(); err != nil {
+		if err := pinned.Run(cmd); err != nil {
 			tried = append(tried, fmt.Errorf("%s: %w: %s", strings.Join(with, " "), err, oneLine(out.String())))
 			continue
 		}

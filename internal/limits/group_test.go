@@ -55,6 +55,13 @@ func TestGroupOnCgroup2(t *testing.T) {
 	if cg.values["pids.max"] != "39" {
 		t.Errorf("pids.max is %s, want the step's 32 and the first process's 7", cg.values["pids.max"])
 	}
+	// What a kernel of the box's own is spared comes on top of both, before and after.
+	if err := g.Spare(1000); err != nil || cg.values["pids.max"] != "1096" {
+		t.Errorf("pids.max is %s, want the usual 96 and the spared 1000 (%v)", cg.values["pids.max"], err)
+	}
+	if err := g.ExcludeInit(); err != nil || cg.values["pids.max"] != "1039" {
+		t.Errorf("pids.max is %s, want the step's 32, the first process's 7 and the spared 1000 (%v)", cg.values["pids.max"], err)
+	}
 
 	cg.values["pids.current"] = "10"
 	cg.values["memory.events"] = "oom 1\noom_kill 3\noom_group_kill 1"

@@ -24,6 +24,8 @@ const (
 	// the kernel takes 2 MiB in all and 128 KiB each.
 	maxWrite = 1 << 20
 	maxChunk = 96 << 10
+	// maxEdit bounds a file that edit changes: the shell has it in memory, more than once.
+	maxEdit = 8 << 20
 	// maxImage bounds an image that read shows.
 	maxImage = 4 << 20
 	// maxTold is how many files, and how many destinations, an answer names.
@@ -75,6 +77,40 @@ func writeCall(p, content string) (sandbox.Call, error) {
 		return sandbox.Call{}, errors.New("content has a zero byte in it, which no command takes as an argument; write it with run_code")
 	}
 	return sandbox.Call{Command: append([]string{"sh", "-ec", writing, "sh", at}, chunks(content)...)}, nil
+}
+
+// editing is the script of edit: the path, where the old text begins and ends, how
+// large the file was, in how many pieces the old text is here; these, and those of the
+// new one. It writes only if the file is as large as it was and has the old text where
+// it had it, and else ends with editChanged: between the look at a file and this
+// another call can have changed it. Only the old and the new text come from outside of
+// the box. What is around them is the file's own, byte for byte: the shell drops line
+// ends at the end of what it reads, and for that an x stands there, and zero bytes,
+// which the sizes show.
+const editing = `LC_ALL=C p=$1 at=$2 end=$3 size=$4 n=$5; shift 5
+old=; while [ "$n" -gt 0 ]; do old=$old$1; shift; n=$((n - 1)); done
+bytes() { printf %s "$1" | wc -c; }
+a=$(head -c "$at" < "$p" && printf x)
+m=$(tail -c "+$((at + 1))" < "$p" | head -c "$((end - at))" && printf x)
+b=$(tail -c "+$((end + 1))" < "$p" && printf x)
+[ "$m" = "${old}x" ] && [ "$(bytes "$a")" -eq "$((at + 1))" ] && [ "$(bytes "$b")" -eq "$((size - end + 1))" ] || exit 75
+{ printf %s "${a%x}"; printf %s "$@"; printf %s "${b%x}"; } > "$p"`
+
+const editChanged = 75
+
+func editCall(a editArgs, at, size int) (sandbox.Call, error) {
+	p, err := place(a.Path)
+	switch {
+	case err != nil:
+		return sandbox.Call{}, err
+	case len(a.OldText)+len(a.NewText) > maxWrite:
+		return sandbox.Call{}, fmt.Errorf("oldText and newText have %d bytes, at most %d can be replaced at once; replace it in parts", len(a.OldText)+len(a.NewText), maxWrite)
+	case strings.ContainsRune(a.NewText, 0):
+		return sandbox.Call{}, errors.New("newText has a zero byte in it, which no command takes as an argument; write it with run_code")
+	}
+	old := chunks(a.OldText)
+	argv := []string{"sh", "-ec", editing, "sh", p, strconv.Itoa(at), strconv.Itoa(at + len(a.OldText)), strconv.Itoa(size), strconv.Itoa(len(old))}
+	return sandbox.Call{Command: append(append(argv, old...), chunks(a.NewText)...)}, nil
 }
 
 // chunks cuts a text into arguments, between characters.
@@ -157,20 +193,22 @@ func findCall(a findArgs) (sandbox.Call, error) {
 	return sandbox.Call{Command: []string{"find", at, "-name", ".git", "-prune", "-o", by, pattern, "-print"}}, err
 }
 
-// edited is a file's text with one place of it replaced. A place that is there
-// twice, or not at all, is none that anybody meant.
-func edited(text, old, replacement string) (string, error) {
+// where is the one place of a text that is to be replaced. One that is there twice,
+// or not at all, is none that anybody meant.
+func where(text, old, replacement string) (at int, err error) {
 	switch n := strings.Count(text, old); {
 	case old == "":
-		return "", errors.New("oldText is empty; write makes a file")
+		return 0, errors.New("oldText is empty; write makes a file")
+	case n == 0 && strings.Contains(old, gha.Masked):
+		return 0, errors.New("oldText is not in the file; " + gha.Masked + " in an answer stands for a value that is masked, so take a text beside it")
 	case n == 0:
-		return "", errors.New("oldText is not in the file; it has to be there letter for letter, blanks too")
+		return 0, errors.New("oldText is not in the file; it has to be there letter for letter, blanks too")
 	case n > 1:
-		return "", fmt.Errorf("oldText is %d times in the file; take more of what stands around it, until it is there once", n)
+		return 0, fmt.Errorf("oldText is %d times in the file; take more of what stands around it, until it is there once", n)
 	case old == replacement:
-		return "", errors.New("oldText and newText are the same")
+		return 0, errors.New("oldText and newText are the same")
 	}
-	return strings.Replace(text, old, replacement, 1), nil
+	return strings.Index(text, old), nil
 }
 
 // window is a part of a text by its lines, the first of them 1, and in words which

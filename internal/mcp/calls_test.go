@@ -45,6 +45,12 @@ func TestCalls(t *testing.T) {
 		{"a write of nothing", func() (sandbox.Call, error) { return writeCall("f", "") }, "sh -ec " + writing + " sh ./f "},
 		{"a write that no command can carry", func() (sandbox.Call, error) { return writeCall("f", "a\x00b") }, "!zero byte"},
 		{"a write that is too long", func() (sandbox.Call, error) { return writeCall("f", strings.Repeat("x", maxWrite+1)) }, "!at most"},
+		{"an edit", func() (sandbox.Call, error) { return editCall(editArgs{"f", "b", "xy"}, 2, 9) }, "sh -ec " + editing + " sh ./f 2 3 9 1 b xy"},
+		{"an edit that no command can carry", func() (sandbox.Call, error) { return editCall(editArgs{"f", "b", "a\x00b"}, 0, 1) }, "!zero byte"},
+		{"an edit that is too long", func() (sandbox.Call, error) {
+			return editCall(editArgs{"f", strings.Repeat("x", maxWrite), "y"}, 0, maxWrite)
+		}, "!at most"},
+		{"an edit nowhere", func() (sandbox.Call, error) { return editCall(editArgs{"", "b", "x"}, 0, 1) }, "!path"},
 		{"a write nowhere", func() (sandbox.Call, error) { return writeCall("", "x") }, "!path"},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
@@ -73,21 +79,26 @@ func TestChunksAreWholeCharactersAndAll(t *testing.T) {
 	}
 }
 
-func TestEdited(t *testing.T) {
-	for _, tc := range []struct{ sentence, text, old, new, want string }{
-		{"one place", "a b c", "b", "x", "a x c"},
-		{"over lines", "a\nb\nc", "a\nb", "z", "z\nc"},
-		{"to nothing", "abc", "b", "", "ac"},
-		{"not there", "abc", "x", "y", "!not in the file"},
-		{"twice", "abab", "ab", "y", "!2 times"},
-		{"nothing to replace", "abc", "", "y", "!empty"},
-		{"nothing changed", "abc", "b", "b", "!the same"},
+func TestWhere(t *testing.T) {
+	for _, tc := range []struct {
+		sentence, text, old, new string
+		want                     int
+		why                      string
+	}{
+		{"one place", "a b c", "b", "x", 2, ""},
+		{"over lines", "a\nb\nc", "a\nb", "z", 0, ""},
+		{"by bytes and not by characters", "\ufeffé b", "b", "", 6, ""},
+		{"not there", "abc", "x", "y", 0, "not in the file; it has"},
+		{"as an answer had it", "abc", "a***c", "y", 0, "masked"},
+		{"stars that are there", "a***c", "a***c", "y", 0, ""},
+		{"twice", "abab", "ab", "y", 0, "2 times"},
+		{"nothing to replace", "abc", "", "y", 0, "empty"},
+		{"nothing changed", "abc", "b", "b", 0, "the same"},
 	} {
 		t.Run(tc.sentence, func(t *testing.T) {
-			got, err := edited(tc.text, tc.old, tc.new)
-			word, wrong := strings.CutPrefix(tc.want, "!")
-			if (err != nil) != wrong || wrong && !strings.Contains(err.Error(), word) || !wrong && got != tc.want {
-				t.Errorf("%q %v", got, err)
+			got, err := where(tc.text, tc.old, tc.new)
+			if (err != nil) != (tc.why != "") || err != nil && !strings.Contains(err.Error(), tc.why) || got != tc.want {
+				t.Errorf("%d %v", got, err)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/gha"
 	"github.com/untrusted-steps/untrusted-steps/sandbox"
 )
 
@@ -50,8 +51,8 @@ func New(box Box, version string) *sdk.Server {
 
 	add(m, "bash", "Run a command line with bash in a fresh sandbox. Nothing but the workspace lasts.", runs, s.bash)
 	add(m, "read", "Read a text file by lines, or look at an image (png, jpeg, gif, webp).", reads, s.read)
-	add(m, "write", "Write a text file: it is made, with its folders, or replaced.", writes, s.write)
-	add(m, "edit", "Replace one place in a text file. oldText has to be in it exactly once.", writes, s.edit)
+	add(m, "write", "Write a text file: it is made, with its folders, or replaced. To change one that was read with "+gha.Masked+" in it, use edit.", writes, s.write)
+	add(m, "edit", "Replace one place in a text file. oldText has to be in it exactly once. All else in the file stays as it is, also what answers show as "+gha.Masked+".", writes, s.edit)
 	add(m, "ls", "List what is in a folder; folders end in a slash.", reads, s.ls)
 	add(m, "grep", "Search the text of files for an extended regular expression, or a literal text.", reads, s.grep)
 	add(m, "find", "Find files by the pattern of their name, or of their path where it has a slash.", reads, s.find)
@@ -296,11 +297,7 @@ func (s *server) read(ctx context.Context, a readArgs) (*sdk.CallToolResult, err
 func (s *server) write(ctx context.Context, a writeArgs) (*sdk.CallToolResult, error) {
 	s.changes.Lock()
 	defer s.changes.Unlock()
-	return s.put(ctx, a.Path, a.Content)
-}
-
-func (s *server) put(ctx context.Context, path, content string) (*sdk.CallToolResult, error) {
-	c, err := writeCall(path, content)
+	c, err := writeCall(a.Path, a.Content)
 	if err != nil {
 		return nil, err
 	}
@@ -310,21 +307,36 @@ func (s *server) put(ctx context.Context, path, content string) (*sdk.CallToolRe
 	return answer("", "written"), nil
 }
 
+// edit replaces a place of a file in the box. What is around the place stays as the
+// file has it, and never comes from an answer: there, values are masked.
 func (s *server) edit(ctx context.Context, a editArgs) (*sdk.CallToolResult, error) {
 	s.changes.Lock()
 	defer s.changes.Unlock()
-	was, err := s.content(ctx, a.Path)
+	was, err := s.content(gha.Unmasked(ctx), a.Path)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(was) > maxEdit:
+		return nil, fmt.Errorf("it has %d bytes, and edit changes files of at most %d; change it with a program, by bash", len(was), maxEdit)
+	case !utf8.ValidString(was) || strings.ContainsRune(was, 0):
+		return nil, errors.New("it is no text; change it with a program, by bash")
+	}
+	at, err := where(was, a.OldText, a.NewText)
 	if err != nil {
 		return nil, err
 	}
-	if !utf8.ValidString(was) {
-		return nil, errors.New("it is no text")
-	}
-	now, err := edited(was, a.OldText, a.NewText)
+	c, err := editCall(a, at, len(was))
 	if err != nil {
 		return nil, err
 	}
-	return s.put(ctx, a.Path, now)
+	_, err = s.asked(ctx, c)
+	if no := (*failed)(nil); errors.As(err, &no) && no.r.Fault == nil && no.r.ExitCode == editChanged {
+		return nil, errors.New("the file has changed since edit looked at it, and nothing is written; look at it again")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer("", "written"), nil
 }
 
 func (s *server) listFiles(ctx context.Context, a folderArgs) (*sdk.CallToolResult, error) {

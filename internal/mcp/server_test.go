@@ -253,6 +253,141 @@ func TestALargeWrite(t *testing.T) {
 	}
 }
 
+// An edit changes what it is asked to change and not one byte beside it, whatever
+// answers make of the file.
+func TestAnEditLeavesTheRestAsItIs(t *testing.T) {
+	t.Setenv("US_TEST_STAGE", "production")
+	work := t.TempDir()
+	c := connect(t, sandbox.Options{Workspace: work, PassEnv: []string{"US_TEST_STAGE"}})
+	put := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(work, name)
+		if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	long := strings.Repeat("production ☃ line\n", 150_000) // more than a command takes as an argument
+	for _, tc := range []struct{ sentence, text, old, new, want string }{
+		{"a value that is masked, and its encodings", "env: production\nb64: cHJvZHVjdGlvbg==\nhex: 70726f64756374696f6e\nname: old\n", "old", "new", "env: production\nb64: cHJvZHVjdGlvbg==\nhex: 70726f64756374696f6e\nname: new\n"},
+		{"the value itself", "env: production\n", "production", "staging", "env: staging\n"},
+		{"to the value", "env: staging\n", "staging", "production", "env: production\n"},
+		{"stars that are there", "env: ***\n", "***", "production", "env: production\n"},
+		{"a byte order mark and line ends of another kind", "\ufeffa: old\r\nb: c\r\n", "old", "new", "\ufeffa: new\r\nb: c\r\n"},
+		{"the mark itself", "\ufeffa: old\n", "\ufeff", "", "a: old\n"},
+		{"what nobody sees", "a\x7fb\u0085\u202eold\u2066\x01\n", "\u202eold", "new\u200b\ufffe", "a\x7fb\u0085new\u200b\ufffe\u2066\x01\n"},
+		{"no line end at the end", "a\nold", "old", "new", "a\nnew"},
+		{"many of them", "\n\nold\n\n\n", "old", "", "\n\n\n\n\n"},
+		{"line ends that are taken away", "a\n\n\n", "a\n\n", "b", "b\n"},
+		{"all of it", "old", "old", "", ""},
+		{"what a shell or a format might read", "x $(id) `id` %s \\n \\ -n old \"'\n", " old ", " $(id) %s%d \\c -e ", "x $(id) `id` %s \\n \\ -n $(id) %s%d \\c -e \"'\n"},
+		{"characters of more bytes", "☃😀é old ☃\n", "é old", "☃☃", "☃😀☃☃ ☃\n"},
+		{"a file that no command could carry", long + "old" + long, "old", "new", long + "new" + long},
+		{"a place and a text that are long", "a" + long[:400_000] + "b", long[:400_000], long[:200_000], "a" + long[:200_000] + "b"},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			path := put("f", tc.text)
+			if got, failed := c.call("edit", args{"path": "f", "oldText": tc.old, "newText": tc.new}); failed || got != "[written]\n" {
+				t.Fatalf("%q", got)
+			}
+			got, err := os.ReadFile(path)
+			if err != nil || string(got) != tc.want {
+				t.Errorf("%d bytes, %q, want %d bytes, %q; %v", len(got), got[:min(len(got), 200)], len(tc.want), tc.want[:min(len(tc.want), 200)], err)
+			}
+			if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o640 {
+				t.Errorf("%v %v", st.Mode(), err)
+			}
+		})
+	}
+	for sentence, tc := range map[string]struct{ text, old, why string }{
+		"what an answer shows is not what is there": {"env: production\n", "env: ***", "masked"},
+		"no text":               {"a\xff old", "old", "no text"},
+		"a zero byte":           {"a\x00 old", "old", "no text"},
+		"a file that is larger": {strings.Repeat("x", 8<<20) + "old", "old", "at most"},
+	} {
+		path := put("g", tc.text)
+		got, failed := c.call("edit", args{"path": "g", "oldText": tc.old, "newText": "new"})
+		if !failed || !strings.Contains(got, tc.why) {
+			t.Errorf("%s: %q", sentence, got)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != tc.text {
+			t.Errorf("%s: it was written: %v", sentence, err)
+		}
+	}
+	// What it looks at is shown to nobody, also where it cannot be done.
+	put("secret", "production")
+	for _, call := range []struct {
+		tool string
+		args args
+	}{{"read", args{"path": "secret"}}, {"edit", args{"path": "secret", "oldText": "x", "newText": "y"}}, {"edit", args{"path": "production", "oldText": "x", "newText": "y"}}} {
+		if got, _ := c.call(call.tool, call.args); strings.Contains(got, "production") {
+			t.Errorf("%s: %q", call.tool, got)
+		}
+	}
+}
+
+// between does something before each call but the first.
+type between struct {
+	*sandbox.Sandbox
+	calls int
+	do    func()
+}
+
+func (b *between) Do(ctx context.Context, c sandbox.Call) (*sandbox.Result, error) {
+	if b.calls++; b.calls > 1 {
+		b.do()
+	}
+	return b.Sandbox.Do(ctx, c)
+}
+
+// What another call did since an edit looked at its file stays.
+func TestAnEditOfAFileThatChanges(t *testing.T) {
+	boxtest.Boxes(t)
+	work := t.TempDir()
+	box, err := sandbox.New(t.Context(), sandbox.Options{Engine: "native", Workspace: work})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer box.Close()
+	for _, tc := range []struct {
+		sentence, then, want string
+		written              bool
+	}{
+		{"beside the place", "a: B\nold\n", "a: B\nnew\n", true},
+		{"the place", "a: b\nOLD\n", "a: b\nOLD\n", false},
+		{"its size", "a: bb\nold\n", "a: bb\nold\n", false},
+		{"to what is no text", "a:\x00b\nold\n", "a:\x00b\nold\n", false},
+		{"to nothing", "", "", false},
+	} {
+		t.Run(tc.sentence, func(t *testing.T) {
+			if err := box.WriteFile("f", []byte("a: b\nold\n")); err != nil {
+				t.Fatal(err)
+			}
+			mine, theirs := sdk.NewInMemoryTransports()
+			b := &between{Sandbox: box, do: func() {
+				if err := box.WriteFile("f", []byte(tc.then)); err != nil {
+					t.Error(err)
+				}
+			}}
+			if _, err := mcp.New(b, "test").Connect(t.Context(), theirs, nil); err != nil {
+				t.Fatal(err)
+			}
+			cs, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), mine, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cs.Close()
+			got, failed := (&client{t, cs}).call("edit", args{"path": "f", "oldText": "old\n", "newText": "new\n"})
+			if failed == tc.written || failed && !strings.Contains(got, "has changed") {
+				t.Errorf("%q", got)
+			}
+			if b, err := box.ReadFile("f"); err != nil || string(b) != tc.want {
+				t.Errorf("%q %v", b, err)
+			}
+		})
+	}
+}
+
 // Options hold for what a tool asks for.
 func TestPolicyHolds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yml")

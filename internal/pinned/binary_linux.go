@@ -162,10 +162,9 @@ func askVersion(ctx context.Context, k Kind, sealed *os.File) (string, error) {
 	cmd.ExtraFiles = []*os.File{sealed} // the first of these is descriptor 3
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}
 	cmd.Dir = "/"
-	cmd.WaitDelay = time.Second
 	var out bytes.Buffer
 	cmd.Stdout = &Capped{To: &out, Left: maxIdentity}
-	err := cmd.Run()
+	err := Run(cmd)
 	line, _, _ := strings.Cut(out.String(), "\n")
 	line = strings.TrimSuffix(line, "\r")
 	switch {

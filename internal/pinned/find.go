@@ -129,41 +129,110 @@ func Executable(path string) error {
 // LookPath finds a program to be run on the host on a given PATH: in absolute folders
 // only, and in none that is, or lies in, one to avoid, not by a link either.
 func LookPath(name, path string, avoid ...string) (string, error) {
-	for _, dir := range filepath.SplitList(path) {
-		at := filepath.Join(dir, name)
-		if !filepath.IsAbs(dir) || Executable(at) != nil {
-			continue
-		}
-		real, err := filepath.EvalSymlinks(at)
-		if err == nil && !slices.ContainsFunc(avoid, func(a string) bool { return in(at, a) || in(real, a) }) {
+	for _, dir := range fit(path, avoid) {
+		if at := filepath.Join(dir, name); Executable(at) == nil && !among(at, avoid) {
 			return at, nil
 		}
 	}
 	return "", fmt.Errorf("%s is not on PATH: %w", name, exec.ErrNotFound)
 }
 
-// in says whether a path is a folder or leads into it; nothing is in "".
-func in(path, folder string) bool {
-	if folder == "" {
+// Path is what of a PATH may be handed to a program that is run on the host, which
+// will look up others by it: go the Go that it is to be, pip whatever tells it of the
+// system, a helper of docker login what holds the passwords. The folders of LookPath,
+// in their order; of what lies in them it knows nothing.
+func Path(path string, avoid ...string) string { return strings.Join(fit(path, avoid), ":") }
+
+func fit(path string, avoid []string) (dirs []string) {
+	for _, dir := range filepath.SplitList(path) {
+		// An empty or relative entry means "wherever we stand", and one that is not
+		// there may yet become a link.
+		if _, err := os.Stat(dir); filepath.IsAbs(dir) && err == nil && !among(dir, avoid) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+func among(path string, avoid []string) bool {
+	return slices.ContainsFunc(avoid, func(a string) bool { return In(path, a) })
+}
+
+// In says whether a path is a folder or leads into it, by its words or by links, also
+// where its end is not there yet. Nothing is in "", nor in /, where all is.
+func In(path, folder string) bool {
+	if folder == "" || path == "" || filepath.Clean(folder) == "/" {
 		return false
 	}
-	if real, err := filepath.EvalSymlinks(folder); err == nil && real != folder && in(path, real) {
-		return true
+	for _, p := range []string{filepath.Clean(path), resolved(path)} {
+		for _, f := range []string{filepath.Clean(folder), resolved(folder)} {
+			if rel, err := filepath.Rel(f, p); f != "/" && err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+				return true
+			}
+		}
 	}
-	rel, err := filepath.Rel(folder, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+	return false
+}
+
+// resolved is a path without links as far as there is anything.
+func resolved(path string) string {
+	path = filepath.Clean(path)
+	for at, rest := path, ""; ; at, rest = filepath.Dir(at), filepath.Join(filepath.Base(at), rest) {
+		if real, err := filepath.EvalSymlinks(at); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if at == filepath.Dir(at) {
+			return path
+		}
+	}
+}
+
+// takesCode are the variables, besides PATH, by which a program finds code to run as its
+// own: the loader's, Python's, Go's and git's.
+var takesCode = []string{
+	"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE",
+	"GOROOT", "GOTOOLDIR", "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
+}
+
+// Environ is an environment for a program that is run on the host: PATH is what Path
+// leaves of one, and so is each variable that leads to code; of what nothing is left,
+// there is no variable.
+func Environ(environ []string, path string, avoid ...string) []string {
+	out := make([]string, 0, len(environ)+1)
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if slices.Contains(takesCode, name) {
+			if value = Path(value, avoid...); value == "" {
+				continue
+			}
+			kv = name + "=" + value
+		}
+		if name != "PATH" {
+			out = append(out, kv)
+		}
+	}
+	return append(out, "PATH="+Path(path, avoid...))
+}
+
+// UserFolder is a folder of the caller's by the XDG rules: the one that a variable
+// names, else one below HOME. Empty if neither is an absolute path: the current folder
+// may be anybody's.
+func UserFolder(getenv func(string) string, variable, inHome string) string {
+	if base := getenv(variable); filepath.IsAbs(base) {
+		return base
+	}
+	if home := getenv("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, inHome)
+	}
+	return ""
 }
 
 // CachePath is where a build of a program is kept by its sum. Empty if the
 // environment names no place.
 func CachePath(getenv func(string) string, name, sum string) string {
-	base := getenv("XDG_CACHE_HOME")
-	if !filepath.IsAbs(base) {
-		home := getenv("HOME")
-		if !filepath.IsAbs(home) {
-			return ""
-		}
-		base = filepath.Join(home, ".cache")
+	base := UserFolder(getenv, "XDG_CACHE_HOME", ".cache")
+	if base == "" {
+		return ""
 	}
 	return filepath.Join(base, cachedAs(name, sum))
 }

@@ -175,3 +175,60 @@ func TestLookPath(t *testing.T) {
 		}
 	}
 }
+
+func TestPath(t *testing.T) {
+	dir := t.TempDir()
+	ws, tools := filepath.Join(dir, "ws"), filepath.Join(dir, "tools")
+	if err := errors.Join(os.MkdirAll(ws+"/bin", 0o755), os.MkdirAll(tools, 0o755), os.Symlink(ws, dir+"/way"), os.Symlink(ws+"/bin", dir+"/bin")); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(ws)
+	path := strings.Join([]string{ws + "/bin", "bin", "", ".", dir + "/way/bin", dir + "/bin", tools + "/../ws/bin", dir + "/none", tools, ws, dir + "//ws/./bin/"}, ":")
+	for _, avoid := range []string{ws, ws + "/", dir + "/way"} {
+		got := Environ([]string{"A=1", "PATH=/theirs", "PATHEXT=x", "PYTHONPATH=" + ws + ":" + tools, "LD_PRELOAD=" + dir + "/way/bin", "GOROOT=", "SSL_CERT_FILE=" + ws + "/ca"}, path, "", avoid)
+		if want := "A=1 PATHEXT=x PYTHONPATH=" + tools + " SSL_CERT_FILE=" + ws + "/ca PATH=" + tools; strings.Join(got, " ") != want {
+			t.Errorf("without %s: %q, want %q", avoid, got, want)
+		}
+	}
+	if got := Path(path); got != strings.Join([]string{ws + "/bin", dir + "/way/bin", dir + "/bin", tools + "/../ws/bin", tools, ws, dir + "//ws/./bin/"}, ":") {
+		t.Errorf("with nothing to avoid: %q", got)
+	}
+}
+
+func TestIn(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(dir+"/ws/a", 0o755), os.Symlink(dir+"/ws", dir+"/way"), os.Symlink("/", dir+"/root")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path, folder string
+		want         bool
+	}{
+		{"/ws", "/ws", true}, {"/ws/a", "/ws/", true}, {"/ws/none/b", "/ws", true}, {"/way/none/b", "/ws", true}, {"/ws/none", "/way", true},
+		{"/wst", "/ws", false}, {"/ws/..", "/ws", false}, {"/ws/..b", "/ws", true}, {"/way/../x", "/ws", false}, {"/ws", "/root", false}, {"", "/ws", false}, {"/ws", "", false},
+	} {
+		at := func(p string) string {
+			if p == "" {
+				return ""
+			}
+			return dir + p
+		}
+		if got := In(at(c.path), at(c.folder)); got != c.want {
+			t.Errorf("%q in %q: %v", c.path, c.folder, got)
+		}
+	}
+	if In("/usr/bin", "/") {
+		t.Error("all is in /")
+	}
+}
+
+func TestUserFolder(t *testing.T) {
+	for _, c := range []struct{ xdg, home, want string }{
+		{"/x", "/h", "/x"}, {"", "/h", "/h/.in"}, {"x", "/h", "/h/.in"}, {"", "", ""}, {"x", "h", ""}, {".", ".", ""},
+	} {
+		getenv := func(n string) string { return map[string]string{"XDG_IN_HOME": c.xdg, "HOME": c.home}[n] }
+		if got := UserFolder(getenv, "XDG_IN_HOME", ".in"); got != c.want {
+			t.Errorf("%q and %q: got %q, want %q", c.xdg, c.home, got, c.want)
+		}
+	}
+}

@@ -15,11 +15,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/pinned"
 	"github.com/untrusted-steps/untrusted-steps/internal/scratch"
 )
 
@@ -47,11 +47,7 @@ func NewReader(environ []string, workspace, cwd string) Reader {
 			h.untrusted = append(h.untrusted, dir)
 		}
 	}
-	for _, dir := range filepath.SplitList(r.env("PATH")) {
-		if filepath.IsAbs(dir) && h.trusted(real(dir)) {
-			h.path = append(h.path, dir)
-		}
-	}
+	h.path = filepath.SplitList(pinned.Path(r.env("PATH"), h.untrusted...))
 	return r
 }
 
@@ -156,10 +152,6 @@ func (h *host) command(ctx context.Context, env []string, argv []string) *exec.C
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = "/"
 	cmd.Env = append([]string{"PATH=" + strings.Join(h.path, ":"), "LC_ALL=C"}, env...)
-	// Some clients are scripts: what they started ends with them.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = time.Second
 	return cmd
 }
 
@@ -169,7 +161,7 @@ func (h *host) run(env []string, argv ...string) ([]byte, error) {
 	var out bytes.Buffer
 	cmd := h.command(ctx, env, argv)
 	cmd.Stdout = &limited{&out, maxAnswer}
-	if err := cmd.Run(); err != nil {
+	if err := pinned.Run(cmd); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("no answer within %v", clientTime)
 		}
@@ -230,7 +222,7 @@ func (h *host) asked(env []string, proxyVar, folderVar string, argv ...string) (
 		}
 	}()
 	cmd := h.command(ctx, append(env, proxyVar+"=http://client:"+word+"@"+ln.Addr().String(), folderVar+"="+dir), argv)
-	_ = cmd.Run() // it cannot succeed
+	_ = pinned.Run(cmd) // it cannot succeed
 	select {
 	case to := <-target:
 		return to, nil

@@ -40,15 +40,26 @@ func (f *Folder) At() string { return fmt.Sprintf("/proc/self/fd/%d", f.dir.Fd()
 // Close lets go of it.
 func (f *Folder) Close() error { return errors.Join(f.root.Close(), f.dir.Close()) }
 
-// Prepare makes a folder ready for the report of a run that is about to begin.
-// What an earlier run left is removed, so that nobody takes an old report for the
-// new one: our files by name, and steps/. Nothing else is touched, and no link is
-// followed: a link that has one of our names is removed itself.
+// Prepare is Open and Empty.
+func Prepare(dir, workspace string) (*Folder, error) {
+	f, err := Open(dir, workspace)
+	if err == nil {
+		if err = f.Empty(); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	return f, err
+}
+
+// Open takes a folder for a report, and makes it if there is none. What lies in it
+// stays as it is: whoever opens it may still find that nothing will run.
 //
 // A folder inside the workspace is refused, however its name leads there: steps
 // could write to it, and would find their own logs among the changed files. No
-// workspace is "": nothing runs.
-func Prepare(dir, workspace string) (_ *Folder, err error) {
+// workspace is "": nothing runs. So is one where something is in the way that is none
+// of ours.
+func Open(dir, workspace string) (_ *Folder, err error) {
 	real, err := realPath(dir)
 	if err != nil {
 		return nil, fmt.Errorf("report folder %s: %w", dir, err)
@@ -89,43 +100,56 @@ func Prepare(dir, workspace string) (_ *Folder, err error) {
 	if f.root, err = os.OpenRoot(f.At()); err != nil {
 		return nil, fmt.Errorf("report folder: %w", err)
 	}
-	root := f.root
-	for _, f := range Formats {
-		if f.File == "" {
-			continue
-		}
-		if err := removeStale(root, f.File); err != nil {
+	for _, name := range ours() {
+		if _, err := stale(f.root, name); err != nil {
 			return nil, fmt.Errorf("report folder %s: %w", dir, err)
 		}
-	}
-	for _, name := range []string{RequestsFile, PatchFile} {
-		if err := removeStale(root, name); err != nil {
-			return nil, fmt.Errorf("report folder %s: %w", dir, err)
-		}
-	}
-	if info, err := root.Lstat(stepsDir); err == nil && info.IsDir() {
-		if err := root.RemoveAll(stepsDir); err != nil {
-			return nil, fmt.Errorf("report folder %s: remove the old %s: %w", dir, stepsDir, err)
-		}
-	} else if err := removeStale(root, stepsDir); err != nil {
-		return nil, fmt.Errorf("report folder %s: %w", dir, err)
 	}
 	return f, nil
 }
 
-// removeStale removes a file or a link. Anything else of that name is someone's
-// own, and in the way.
-func removeStale(root *os.Root, name string) error {
+// Empty makes the folder ready for the report of a run that is about to begin. What
+// an earlier run left is removed, so that nobody takes an old report for the new one:
+// our files by name, and steps/. Nothing else is touched, and no link is followed: a
+// link that has one of our names is removed itself.
+func (f *Folder) Empty() error {
+	for _, name := range ours() {
+		there, err := stale(f.root, name)
+		if err == nil && there {
+			err = f.root.RemoveAll(name)
+		}
+		if err != nil {
+			return fmt.Errorf("report folder %s: remove what an earlier run left: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// ours are the names that a run uses in a report folder.
+func ours() []string {
+	names := []string{RequestsFile, PatchFile, stepsDir}
+	for _, f := range Formats {
+		if f.File != "" {
+			names = append(names, f.File)
+		}
+	}
+	return names
+}
+
+// stale says whether something of an earlier run has a name of ours: a file or a link,
+// and the folder of the steps. Anything else of that name is someone's own, and in the
+// way.
+func stale(root *os.Root, name string) (there bool, err error) {
 	info, err := root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return false, nil
 	case err != nil:
-		return err
-	case info.Mode().IsRegular() && name != stepsDir, info.Mode()&fs.ModeSymlink != 0:
-		return root.Remove(name)
+		return false, err
+	case info.Mode()&fs.ModeSymlink != 0, info.IsDir() && name == stepsDir, info.Mode().IsRegular() && name != stepsDir:
+		return true, nil
 	}
-	return fmt.Errorf("%s is in the way of the report: move it, or give --out another folder", name)
+	return true, fmt.Errorf("%s is in the way of the report: move it, or give --out another folder", name)
 }
 
 // OpenRequests makes the list of requests of a run. Each Write is one line.

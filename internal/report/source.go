@@ -132,13 +132,17 @@ func (p plainFiles) Open(name string) (fs.File, error) {
 
 // Copier brings logs and patches into a report folder.
 type Copier struct {
-	root  *os.Root
+	root  *os.Root // nil: nothing is written
 	room  int64
 	jsonl *os.File
 }
 
 // NewCopier writes into a folder, at most MaxCopied bytes.
 func NewCopier(o *Folder) *Copier { return &Copier{root: o.root, room: MaxCopied} }
+
+// NewLooker is a copier that only finds out whether all can be copied. What it takes,
+// another one can refuse: nobody keeps a source from being changed.
+func NewLooker() *Copier { return &Copier{room: MaxCopied} }
 
 // Close says whether all that was written is there.
 func (c *Copier) Close() error {
@@ -167,6 +171,10 @@ func (c *Copier) File(from *Source, name string) (found bool, err error) {
 	defer in.Close()
 	if size > c.room {
 		return false, errRoom
+	}
+	if c.root == nil {
+		c.room -= size
+		return true, nil
 	}
 	if err := c.root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return false, &WriteError{err}
@@ -197,12 +205,16 @@ func (c *Copier) Requests(from *Source) error {
 	if size > c.room {
 		return errRoom
 	}
-	if c.jsonl == nil {
+	to := io.Discard
+	if c.root != nil && c.jsonl == nil {
 		if c.jsonl, err = c.root.OpenFile(RequestsFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
 			return &WriteError{err}
 		}
 	}
-	out := bufio.NewWriter(c.jsonl)
+	if c.jsonl != nil {
+		to = c.jsonl
+	}
+	out := bufio.NewWriter(to)
 	lines := bufio.NewScanner(io.LimitReader(in, size))
 	lines.Buffer(nil, maxRequestLine)
 	for n := 1; lines.Scan(); n++ {
@@ -240,7 +252,7 @@ func (e *WriteError) Unwrap() error { return e.err }
 func (c *Copier) Tail(s *steps.StepResult) string {
 	var out []byte
 	for _, name := range []string{s.Stdout.Path, s.Stderr.Path} {
-		if name == "" {
+		if name == "" || c.root == nil {
 			continue
 		}
 		f, size, err := openPlain(c.root, name)

@@ -32,12 +32,13 @@ const (
 	Wheel  Kind = "wheel"  // what kern comes in
 	Doctor Kind = "doctor" // what doctor tries things in
 	Image  Kind = "image"  // what an image is unpacked in, in the folder for images
+	Runsc  Kind = "runsc"  // what runsc is built in, beside where it is kept and in the folder for temporary files
 	Setup  Kind = "setup"  // what goes into, or out of, the folder of kept setups
 	// Sandbox is what a program that uses package sandbox works with.
 	Sandbox Kind = "sandbox"
 )
 
-var kinds = []Kind{Kern, Probe, Client, Wheel, Doctor, Image, Setup, Sandbox}
+var kinds = []Kind{Kern, Probe, Client, Wheel, Doctor, Image, Runsc, Setup, Sandbox}
 
 // prefix begins all names. It is short: sockets are made in such folders, and the
 // address of one holds 107 bytes.

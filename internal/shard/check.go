@@ -27,7 +27,10 @@ var (
 	disks      = []string{"", "loop", "tmpfs", "sampler"}
 	changes    = []string{"created", "modified", "deleted", "mode", "retyped"}
 	types      = []string{"file", "dir", "symlink", "fifo", "socket", "device"}
-	outcomes   = []string{"allowed", "denied", "failed"}
+	// Of setups.
+	setupStatuses = []string{steps.StatusPassed, steps.StatusFailed, steps.StatusCancelled, steps.StatusError}
+	setupWays     = []string{steps.SetupRan, steps.SetupShared, steps.SetupCached}
+	outcomes      = []string{"allowed", "denied", "failed"}
 )
 
 // Check says what in a report is such that no run of ours has written it. Ids
@@ -148,10 +151,14 @@ func checkStep(s *steps.StepResult) error {
 			return wrong("a file of it is at %s, and not where a run writes it", *p.Path)
 		}
 	}
-	for _, f := range s.Files {
-		if !slices.Contains(changes, f.Change) || !slices.Contains(types, f.Type) {
-			return wrong("a file was %s", f.Change+" as "+f.Type)
-		}
+	if err := checkChanges(s.Files); err != nil {
+		return err
+	}
+	if err := checkResults(s); err != nil {
+		return err
+	}
+	if err := checkSetup(s.Setup); err != nil {
+		return err
 	}
 	for _, e := range s.Egress {
 		if !slices.Contains(outcomes, e.Verdict) {
@@ -159,6 +166,73 @@ func checkStep(s *steps.StepResult) error {
 		}
 	}
 	return nil
+}
+
+func checkChanges(list []steps.FileChange) error {
+	for _, f := range list {
+		if !slices.Contains(changes, f.Change) || !slices.Contains(types, f.Type) {
+			return wrong("a file was %s", f.Change+" as "+f.Type)
+		}
+	}
+	return nil
+}
+
+// checkResults holds the files of results to the results: each is that of a form that
+// is there, and of no other.
+func checkResults(s *steps.StepResult) error {
+	type form struct {
+		result int
+		mime   string
+	}
+	of, at := map[form]bool{}, map[string]bool{}
+	for _, f := range s.ResultFiles {
+		if f.Result < 0 || f.Result >= len(s.Results) || f.Bytes < 0 {
+			return errors.New("a file of its results is of none of them")
+		}
+		one := form{f.Result, f.MIME}
+		if _, ok := s.Results[f.Result][f.MIME]; !ok || of[one] {
+			return wrong("a file of its results is of a form that the result has not, or twice: %s", f.MIME)
+		}
+		if at[f.Path] || !steps.IsResultPath(f.Path, s.ID, f.Result, f.MIME) {
+			return wrong("a result of it is at %s, and not where a run writes it", f.Path)
+		}
+		of[one], at[f.Path] = true, true
+	}
+	return nil
+}
+
+func checkSetup(b *steps.SetupResult) error {
+	if b == nil {
+		return nil
+	}
+	for _, w := range []struct {
+		what, word string
+		allowed    []string
+	}{
+		{"status", b.Status, setupStatuses},
+		{"way", b.By, setupWays},
+		{"network", b.Network, networks},
+		{"egressMode", b.EgressMode, modes},
+	} {
+		if !slices.Contains(w.allowed, w.word) {
+			return wrong("the "+w.what+" of its setup is %s", w.word)
+		}
+	}
+	if b.Step != "" && !steps.IsID(b.Step) {
+		return wrong("its setup was that of step %s", b.Step)
+	}
+	if b.Fault != nil {
+		if _, ok := box.Kind(b.Fault.Type); !ok {
+			return wrong("the fault of its setup is %s", string(b.Fault.Type))
+		}
+	}
+	if min(b.DurationMs, b.StartupMs) < 0 || max(b.DurationMs, b.StartupMs) > maxMs {
+		return errors.New("the times of its setup cannot be")
+	}
+	if min(b.Stdout.Bytes, b.Stderr.Bytes, int64(b.FilesTotal), b.Usage.PeakMemoryBytes, b.Usage.CPUMs, b.Usage.PeakPids) < 0 {
+		return errors.New("its setup has a count below zero")
+	}
+	return checkChanges(b.Files)
 }
 
 // checkTries holds what is said of earlier tries together. Reports of older
@@ -181,7 +255,8 @@ type File struct {
 	want string
 }
 
-// Files are those that a step's result names.
+// Files are those that a step's result names, but for those of its results: ResultFiles
+// has them, with what they are files of.
 func Files(s *steps.StepResult) []File {
 	out := files(path.Join("steps", s.ID), &s.Stdout, &s.Stderr, s.Patch)
 	if b := s.Setup; b != nil {

@@ -327,7 +327,41 @@ func TestCheckRefusesWhatNoRunWrites(t *testing.T) {
 		"a try's patch elsewhere":                  one(func(s *steps.StepResult) { retried(s); s.Tries[0].Patch.Path = "steps/a/try-2/changes.patch" }),
 		"a try of less than no time":               one(func(s *steps.StepResult) { retried(s); s.Tries[0].DurationMs = -1 }),
 		"a try's log of less than nothing":         one(func(s *steps.StepResult) { retried(s); s.Tries[0].Stderr.Bytes = -1 }),
-		"a request that ended as none does":        one(func(s *steps.StepResult) { s.Egress = []steps.EgressRecord{{Verdict: "ok"}} }),
+		"a result's file elsewhere":                one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].Path = "steps/a/results/../../../etc/passwd" }),
+		"a result's file at an absolute path":      one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].Path = "/etc/passwd" }),
+		"a result's file of no path":               one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].Path = "" }),
+		"a result's file that a browser would run": one(func(s *steps.StepResult) { figured(s); s.ResultFiles[1].Path = "steps/a/results/1.text.html" }),
+		"the result's file of another step":        one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].Path = "steps/c/results/0.png" }),
+		"the file of another result":               one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].Path = "steps/a/results/1.png" }),
+		"the same file of two forms": one(func(s *steps.StepResult) {
+			figured(s)
+			s.Results[0] = steps.CellResult{"a.b/c": "", "a/b.c": ""}
+			s.ResultFiles = []steps.ResultFile{{Result: 0, MIME: "a.b/c", Path: "steps/a/results/0.a.b.c.bin"}, {Result: 0, MIME: "a/b.c", Path: "steps/a/results/0.a.b.c.bin"}}
+		}),
+		"a result's file twice":                one(func(s *steps.StepResult) { figured(s); s.ResultFiles = append(s.ResultFiles, s.ResultFiles[0]) }),
+		"a file of a result that is not there": one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].Result = 7 }),
+		"a file of a result before all":        one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].Result = -1 }),
+		"a file of a form that is not there":   one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].MIME = "image/jpeg" }),
+		"a file of a form that is no type": one(func(s *steps.StepResult) {
+			figured(s)
+			s.Results[0]["../x/y"] = ""
+			s.ResultFiles[0] = steps.ResultFile{MIME: "../x/y", Path: "steps/a/results/0....x.y.bin"}
+		}),
+		"a result's file of less than nothing": one(func(s *steps.StepResult) { figured(s); s.ResultFiles[0].Bytes = -1 }),
+		"a setup that ended as none does":      one(func(s *steps.StepResult) { s.Setup = &steps.SetupResult{Status: "ok", By: "run"} }),
+		"a setup that came by no way of ours":  one(func(s *steps.StepResult) { s.Setup = &steps.SetupResult{Status: "passed", By: "x"} }),
+		"a setup of a step whose id is a path": one(func(s *steps.StepResult) { s.Setup = &steps.SetupResult{Status: "passed", By: "shared", Step: "../a"} }),
+		"a setup whose fault is none": one(func(s *steps.StepResult) {
+			s.Setup = &steps.SetupResult{Status: "failed", By: "run", Fault: &box.Fault{Type: "x"}}
+		}),
+		"a setup of less than no time": one(func(s *steps.StepResult) { s.Setup = &steps.SetupResult{Status: "passed", By: "run", DurationMs: -1} }),
+		"a setup's log of less than nothing": one(func(s *steps.StepResult) {
+			s.Setup = &steps.SetupResult{Status: "passed", By: "run", Stderr: steps.Output{Bytes: -1}}
+		}),
+		"a setup's change that is none": one(func(s *steps.StepResult) {
+			s.Setup = &steps.SetupResult{Status: "passed", By: "run", Files: []steps.FileChange{{Change: "x", Type: "file"}}}
+		}),
+		"a request that ended as none does": one(func(s *steps.StepResult) { s.Egress = []steps.EgressRecord{{Verdict: "ok"}} }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Check(with(report(1, 2, "a", "c"), change))
@@ -338,6 +372,28 @@ func TestCheckRefusesWhatNoRunWrites(t *testing.T) {
 				t.Errorf("the refusal is %q", err)
 			}
 		})
+	}
+}
+
+// figured is a step with a figure and a long value, as a cell leaves them.
+func figured(s *steps.StepResult) {
+	s.Results = []steps.CellResult{{"image/png": "aGVsbG8=", "text/plain": "<Figure>"}, {"text/html": "steps/a/results/1.html.txt"}}
+	s.ResultFiles = []steps.ResultFile{
+		{Result: 0, MIME: "image/png", Path: "steps/a/results/0.png", Bytes: 5},
+		{Result: 1, MIME: "text/html", Path: "steps/a/results/1.html.txt", Bytes: 70_000},
+	}
+}
+
+func TestCheckTakesWhatCellsAndSetupsLeave(t *testing.T) {
+	r := report(1, 2, "a", "c")
+	figured(&r.Steps[0])
+	r.Steps[0].Results = append(r.Steps[0].Results, steps.CellResult{"a.b/c": "", "a/b.c": ""})
+	r.Steps[0].ResultFiles = append(r.Steps[0].ResultFiles,
+		steps.ResultFile{Result: 2, MIME: "a.b/c", Path: "steps/a/results/2.a.b.c.bin"}, steps.ResultFile{Result: 2, MIME: "a/b.c", Path: "steps/a/results/2.3.a.b.c.bin"})
+	r.Steps[0].Setup = &steps.SetupResult{Status: "passed", By: "run", Network: "allowlist", EgressMode: "audit", Files: []steps.FileChange{{Path: ".deps", Change: "created", Type: "dir"}}}
+	r.Steps[1].Setup = &steps.SetupResult{Status: "passed", By: "shared", Step: "a"}
+	if err := Check(r); err != nil {
+		t.Error(err)
 	}
 }
 

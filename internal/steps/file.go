@@ -307,14 +307,8 @@ func badCharacter(name string, src []byte) *FileError {
 			if i+1 >= len(src) || src[i+1] != '\n' {
 				what = "a carriage return without a line feed"
 			}
-		case r == '\t':
-		case r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0xfeff || r == 0xfffe || r == 0xffff:
-			what = "a control character"
-		case r == 0x2028 || r == 0x2029:
-			what = "a line break that editors do not show"
-		case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
-			// They make a reviewer see another order than the parser does.
-			what = "a character that changes the reading direction"
+		default:
+			what = unseen(r)
 		}
 		if what != "" {
 			return &FileError{File: name, Line: p.line, Column: p.col, What: what,
@@ -325,6 +319,39 @@ func badCharacter(name string, src []byte) *FileError {
 		i += size
 	}
 	return nil
+}
+
+// unseen says what is wrong with a character that is no end of a line; "" if nothing
+// is.
+func unseen(r rune) string {
+	switch {
+	case r == '\t':
+	case r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0xfeff || r == 0xfffe || r == 0xffff:
+		return "a control character"
+	case r == 0x2028 || r == 0x2029:
+		return "a line break that editors do not show"
+	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
+		// They make a reviewer see another order than the parser does.
+		return "a character that changes the reading direction"
+	}
+	return ""
+}
+
+// Escaped is JSON as a steps file can hold it: what nobody would see in one is
+// written out. In JSON it can stand in texts alone. All else that JSON may have in
+// them is read as it is meant.
+func Escaped(json []byte) []byte {
+	out := make([]byte, 0, len(json))
+	for i := 0; i < len(json); {
+		r, size := utf8.DecodeRune(json[i:])
+		if r != '\n' && r != '\r' && unseen(r) != "" {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = append(out, json[i:i+size]...)
+		}
+		i += size
+	}
+	return out
 }
 
 func splitLines(src []byte) []string {

@@ -57,10 +57,13 @@ type kernel struct {
 	v     *view
 	group *limits.Group
 	way   *way
-	// python is nil before the first cell, and once its box is over.
+	// python is nil before the first cell, and once its box is taken away: then
+	// ended is set, or the next cell would have a box of its own.
 	python *cell.Interpreter
 	// seen are the requests that were told of earlier cells.
 	seen []egress.Record
+	// late is what was measured when no cell ran, and is told of none so far.
+	late box.Outcome
 	// stop ends the look at how much is written, of a box that was ready.
 	stop context.CancelFunc
 	// ended is why no cell runs any more.
@@ -127,12 +130,14 @@ func (r *Runner) kernelStep(ctx context.Context, cells []PlanStep, srs []*StepRe
 		var alive bool
 		out, alive = k.cell(ctx, s, sr, i == len(cells)-1)
 		if out.NotBegun {
-			what := "its process, which ended by itself when no cell ran"
+			k.ended = "its process, which ended by itself when no cell ran"
 			if last >= 0 {
-				what = "its process, which ended by itself after " + cells[last].ID
+				k.ended = "its process, which ended by itself after " + cells[last].ID
+			} else if own, ok := k.alone(s, sr); ok {
+				last, ev = i, own
+				continue
 			}
-			k.ended = what
-			skip(sr, s, fmt.Sprintf("the kernel %s ended with %s", s.Kernel, what))
+			skip(sr, s, fmt.Sprintf("the kernel %s ended with %s", s.Kernel, k.ended))
 			continue
 		}
 		last, ev = i, out.Evidence
@@ -155,7 +160,7 @@ func (r *Runner) kernelStep(ctx context.Context, cells []PlanStep, srs []*StepRe
 		}
 		return
 	}
-	k.conclude(ctx, cells, srs, last, ev, errors.Join(lost...))
+	k.conclude(ctx, cells, srs, last, ev, lost)
 }
 
 // kernelView is the workspace as the cells of a kernel see it, over what their setup
@@ -238,7 +243,7 @@ func (k *kernel) cell(ctx context.Context, s PlanStep, sr *StepResult, last bool
 		err = k.enforced(s, sr)
 	}
 	var got cell.Results
-	if k.way != nil {
+	if k.way != nil && !(k.python != nil && k.python.Gone()) {
 		k.way.proxy.Ledger.Name(s.ID)
 	}
 	_, sr.PassedEnv = r.spec(s, k.way)
@@ -259,7 +264,8 @@ func (k *kernel) cell(ctx context.Context, s PlanStep, sr *StepResult, last bool
 		sr.Tail, err = tail, errors.Join(err, cerr)
 	}
 	if out.NotBegun {
-		return out, false
+		k.late, k.python = out, nil
+		return box.Outcome{NotBegun: true}, false
 	}
 	err = errors.Join(err, r.results(sr, got))
 	if alive {
@@ -301,19 +307,63 @@ func fresh(told, now []egress.Record) (out []egress.Record) {
 	return out
 }
 
-// close takes the kernel's box away, if it is there still.
-func (k *kernel) close() (lost []error) {
+// shut ends the kernel's box, if it is there still. What went on in it since the
+// last cell is told by tell.
+func (k *kernel) shut() {
 	if k.python != nil {
-		if e := k.python.Close().Evidence; e.Lost != "" {
-			lost = append(lost, errors.New(e.Lost))
+		k.late, k.python = k.python.Close(), nil
+	}
+}
+
+// close takes the kernel's box away.
+func (k *kernel) close() error {
+	k.shut()
+	if k.group == nil {
+		return nil
+	}
+	return k.group.Close()
+}
+
+// tell tells a cell what went on when none ran, of which it was the last one. What a
+// cell left running can do there all that it could do in a cell, so it is judged as
+// if it had: ev with that is what there is to judge.
+func (k *kernel) tell(s PlanStep, sr *StepResult, ev box.Evidence) box.Evidence {
+	more := k.late
+	k.late = box.Outcome{}
+	if k.way != nil {
+		now := k.way.proxy.Ledger.Records()
+		var rest StepResult
+		k.way.told(&rest, fresh(k.seen, now))
+		k.seen = now
+		sr.Egress = slices.Clone(sr.Egress)
+		for _, e := range rest.Egress {
+			sr.Egress = merge(sr.Egress, e)
 		}
 	}
-	if k.group != nil {
-		if err := k.group.Close(); err != nil {
-			lost = append(lost, err)
+	u := &sr.Usage
+	u.PeakMemoryBytes, u.PeakPids = max(u.PeakMemoryBytes, more.Stats.PeakMemory), max(u.PeakPids, more.Stats.PeakPids)
+	u.CPUMs += more.Stats.CPU.Milliseconds()
+	if more.Note != "" {
+		sr.EngineNote = more.Note
+	}
+	if more.NoRoute > 0 {
+		for _, n := range k.r.hints(s, sr, k.way, box.Outcome{NoRoute: more.NoRoute}) {
+			if !slices.Contains(sr.Notes, n) {
+				sr.Notes = append(sr.Notes, n)
+			}
 		}
 	}
-	return lost
+	return ev.With(more.Evidence)
+}
+
+// alone judges the first cell of a kernel, whose process ended before it began: there
+// is no other that could be told what that did. It did not run, so it cannot pass;
+// where all there is would let it, ok is false.
+func (k *kernel) alone(s PlanStep, sr *StepResult) (ev box.Evidence, ok bool) {
+	ev, k.late.Evidence = k.late.Evidence, box.Evidence{}
+	ev = k.tell(s, sr, ev)
+	judge(sr, s, ev)
+	return ev, sr.Status != StatusPassed
 }
 
 // conclude judges what the cells wrote, all of them together, and keeps or drops
@@ -322,6 +372,7 @@ func (k *kernel) close() (lost []error) {
 // nobody can say for certain whose a change is.
 func (k *kernel) conclude(ctx context.Context, cells []PlanStep, srs []*StepResult, last int, ev box.Evidence, lost error) {
 	r, s, sr := k.r, cells[last], srs[last]
+	ev = k.tell(s, sr, ev)
 	use, err := k.v.used(ctx)
 	err = errors.Join(lost, err)
 	ev.Disk = use

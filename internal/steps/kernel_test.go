@@ -2,11 +2,14 @@ package steps
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/untrusted-steps/untrusted-steps/internal/box"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/limits"
 )
 
 func TestTogether(t *testing.T) {
@@ -59,6 +62,52 @@ func TestFreshRequests(t *testing.T) {
 	if d := cmp.Diff([]egress.Record{rec("a", 1, 4), rec("c", 0, 7), rec("d", 1, 0)}, got); d != "" {
 		t.Error(d)
 	}
+}
+
+// What went on when no cell ran is judged with the last one that did, or with the one
+// that has no other before it.
+func TestWhatWentOnBetweenCellsIsTold(t *testing.T) {
+	zero := syscall.WaitStatus(0)
+	k := func(late box.Evidence) *kernel {
+		return &kernel{r: &Runner{}, late: box.Outcome{Evidence: late, Stats: limits.Stats{PeakPids: 9}}}
+	}
+	s := PlanStep{ID: "a", MemoryMb: 64}
+	escape := box.Evidence{Escapes: []box.Escape{{Syscall: "unshare", Program: "sh"}}}
+	t.Run("of the last cell", func(t *testing.T) {
+		k := k(escape)
+		sr := &StepResult{ID: "a", Usage: Usage{PeakPids: 3}}
+		ev := k.tell(s, sr, box.Evidence{Status: &zero, PidsRefused: 1})
+		judge(sr, s, ev)
+		if sr.Status != StatusFailed || sr.Fault == nil || sr.Fault.Type != box.EscapeBlocked || len(sr.Events) != 2 || *sr.ExitCode != 0 || sr.Usage.PeakPids != 9 {
+			t.Errorf("%+v", sr)
+		}
+		if ev := k.tell(s, sr, box.Evidence{}); len(ev.Escapes) != 0 {
+			t.Error("it is told twice")
+		}
+	})
+	t.Run("of the first, which did not begin", func(t *testing.T) {
+		late := escape
+		late.Status = &zero
+		sr := &StepResult{ID: "a"}
+		if ev, ok := k(late).alone(s, sr); !ok || len(ev.Escapes) != 1 || sr.Status != StatusFailed || sr.Fault == nil {
+			t.Errorf("%+v %+v", ev, sr)
+		}
+	})
+	t.Run("which passes by nothing that came before it", func(t *testing.T) {
+		tolerant := s
+		tolerant.Tolerate = []box.FaultType{box.EscapeBlocked}
+		late := escape
+		late.Status = &zero
+		for what, step := range map[string]PlanStep{"a fault that is tolerated": tolerant, "one that is expected": {Expect: Expect{Fault: box.EscapeBlocked}}} {
+			sr := &StepResult{ID: "a"}
+			if _, ok := k(late).alone(step, sr); ok {
+				t.Errorf("%s: %+v", what, sr)
+			}
+		}
+		if _, ok := k(box.Evidence{Status: &zero}).alone(s, &StepResult{}); ok {
+			t.Error("an end with 0")
+		}
+	})
 }
 
 func TestKernelsThatCannotBe(t *testing.T) {

@@ -2,7 +2,6 @@ package steps
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -65,8 +64,8 @@ func (l *LiveKernel) guard(full <-chan struct{}) {
 	if l.closed || l.k.ended != "" || l.k.python == nil {
 		return
 	}
-	l.k.python.Close() // what is to be told of it is told by Close of the kernel
 	l.k.ended = "disk_limit between two cells"
+	l.k.shut() // what is to be told of it is told by Close of the kernel
 }
 
 // Ended is why no cell runs any more; "" while one can.
@@ -119,6 +118,13 @@ func (l *LiveKernel) Run(ctx context.Context, s PlanStep) *StepResult {
 	out, alive := l.k.cell(ctx, s, sr, false)
 	if out.NotBegun {
 		l.k.ended = "its process, which ended by itself when no cell ran"
+		if l.last < 0 {
+			if ev, ok := l.k.alone(s, sr); ok {
+				l.ran(at)
+				l.ev = ev
+				return sr
+			}
+		}
 		return skip(sr, s, "the kernel ended with "+l.k.ended)
 	}
 	l.ran(at)
@@ -131,11 +137,15 @@ func (l *LiveKernel) Run(ctx context.Context, s PlanStep) *StepResult {
 	case !alive:
 		l.k.ended = s.ID + ": its code ended the interpreter"
 	}
+	if l.k.ended != "" {
+		l.k.shut() // nothing that a cell has left goes on
+	}
 	return sr
 }
 
 // Close takes the box away and judges what the cells wrote, all of it together. It
-// gives the result of the last cell that ran, with that in it; nil if none did.
+// gives the result of the last cell that ran, with that in it, and with what was done
+// when no cell ran, which is judged as if that one had done it; nil if none did.
 func (l *LiveKernel) Close(ctx context.Context) *StepResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +159,7 @@ func (l *LiveKernel) Close(ctx context.Context) *StepResult {
 		l.k.v.drop()
 		return nil
 	}
-	l.k.conclude(ctx, l.cells, l.srs, l.last, l.ev, errors.Join(lost...))
+	l.k.conclude(ctx, l.cells, l.srs, l.last, l.ev, lost)
 	sr := l.srs[l.last]
 	mask(l.k.r.Masker, sr)
 	return sr

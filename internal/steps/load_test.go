@@ -336,6 +336,8 @@ var refusals = []struct {
 	{"two mounts at one place", "steps:\n- run: x\n  mounts: {/a: /x, /b: /x/}", "3:24", "same target"},
 	{"setupCache as a map", "steps:\n- run: x\n  setup: y\n  setupCache: {file: a}", "4:15", "setupCache is a map"},
 	{"an item of setupCache that is a map", "steps:\n- run: x\n  setup: y\n  setupCache: [{file: a}]", "4:16", "an item of setupCache is a map"},
+	{"setupCache with a folder as root", "steps:\n- run: x\n  setup: y\n  image: rootfs:/srv/alpine\n  setupCache: []", "5:15", "setupCache and an image of rootfs: exclude each other"},
+	{"setupCache of defaults with a folder as root", "defaults: {setupCache: [a], setup: y}\nsteps:\n- run: x\n  image: rootfs:/srv/alpine", "1:24", "exclude each other"},
 	{"setupCache in another case", "steps:\n- run: x\n  setup: y\n  setupcache: [a]", "4:3", "did you mean setupCache?"},
 	{"a tmpfs without unit", "steps:\n- run: x\n  tmpfs: {/a: '64'}", "3:15", "not the size"},
 	{"a tmpfs size that is a number", "steps:\n- run: x\n  tmpfs: {/a: 64}", "3:15", "is a number"},

@@ -3,6 +3,7 @@ package steps
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -103,6 +104,16 @@ func (p *Policy) Ref() *PolicyRef { return &PolicyRef{Path: p.file, SHA256: p.su
 // the policy says so.
 func (p *Policy) Engines() ([]string, PolicyLine) {
 	return slices.Clone(p.engines), p.line("engine", p.keys["engine"].pos)
+}
+
+// NotAllowed is why the policy lets no box be built by an engine; "" if it does, as
+// none at all does.
+func (p *Policy) NotAllowed(engine string) string {
+	if p == nil || len(p.engines) == 0 || slices.Contains(p.engines, engine) {
+		return ""
+	}
+	_, line := p.Engines()
+	return fmt.Sprintf("the policy allows %s (%s:%d:%d)", strings.Join(p.engines, ", "), line.File, line.Line, line.Column)
 }
 
 // Required are the ids of the steps that have to be in the file.

@@ -68,7 +68,7 @@ func TestAMountIsJudgedOnceTheWorkspaceStandsStill(t *testing.T) {
 	}
 	r := &Runner{Workspace: tree.workspace, Tree: tree, Guard: g}
 	sr := &StepResult{ID: "s"}
-	r.step(t.Context(), PlanStep{ID: "s", DiskMb: 4, Mounts: []box.Mount{{Source: "/opt", Target: "/opt"}}}, sr, false)
+	r.step(t.Context(), PlanStep{ID: "s", DiskMb: 4, Mounts: []box.Mount{{Source: "/opt", Target: "/opt"}}}, 0, sr, false)
 	if open != 1 || len(tree.open) != 0 {
 		t.Errorf("%d views were open then, and %d are by now; want 1 and 0", open, len(tree.open))
 	}

@@ -2,13 +2,16 @@ package steps
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/cell"
+	"github.com/untrusted-steps/untrusted-steps/internal/report/rich"
 )
 
 const (
@@ -106,6 +109,11 @@ func (r *Runner) results(sr *StepResult, got cell.Results) (err error) {
 func (r *Runner) shown(v cell.Value) (text string, data []byte, why string) {
 	if cell.Textual(v.MIME) {
 		text = r.Masker.Lasting(string(v.Data))
+		for _, read := range readings(v.MIME, text) {
+			if r.Masker.Lasting(read) != read {
+				return "", nil, "a result of the type " + v.MIME + " spells the value of a variable of passEnv in a way of its own; it is not kept"
+			}
+		}
 		return text, []byte(text), ""
 	}
 	text = base64.StdEncoding.EncodeToString(v.Data)
@@ -115,10 +123,38 @@ func (r *Runner) shown(v cell.Value) (text string, data []byte, why string) {
 	return text, v.Data, ""
 }
 
+// readings are what somebody reads of a text that has another spelling for it. A table
+// is made of the first, and a browser draws the second; of JSON the source is shown,
+// and whoever reads it reads what its strings say.
+func readings(mime, text string) []string {
+	switch {
+	case mime == "text/html" || mime == "text/markdown" || strings.HasSuffix(mime, "+xml"):
+		joined, spaced := rich.Reading(text)
+		return []string{joined, spaced}
+	case mime == "application/json" || strings.HasSuffix(mime, "+json"):
+		var b strings.Builder
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		for { // as far as it is JSON
+			t, err := d.Token()
+			if err != nil {
+				return []string{b.String()}
+			}
+			if s, ok := t.(string); ok {
+				b.WriteString(s + "\n")
+			}
+		}
+	}
+	return nil
+}
+
+// resultsFolder is where the files of a step's results are, within its own.
+const resultsFolder = "results"
+
 // resultFolder is where the files of a step's results are.
 type resultFolder struct {
 	root *os.Root
-	dir  string
+	id   string // of the step
 	made map[string]bool
 }
 
@@ -128,8 +164,8 @@ func openResults(out, id string) (*resultFolder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the report folder: %w", err)
 	}
-	f := &resultFolder{root: root, dir: path.Join("steps", id, "results"), made: map[string]bool{}}
-	if err := root.MkdirAll(f.dir, 0o755); err != nil {
+	f := &resultFolder{root: root, id: id, made: map[string]bool{}}
+	if err := root.MkdirAll(path.Join("steps", id, resultsFolder), 0o755); err != nil {
 		return nil, errors.Join(fmt.Errorf("make the folder of the step's results: %w", err), root.Close())
 	}
 	return f, nil
@@ -142,7 +178,9 @@ var endings = map[string]string{
 	"text/markdown": "md", "text/latex": "tex", "application/json": "json",
 }
 
-func (f *resultFolder) write(n int, mime string, data []byte) (at string, err error) {
+// resultPath is where the n-th result's form of a type is. An other one than the first
+// that would be called so has a number of its own beside that.
+func resultPath(id string, n, other int, mime string) string {
 	ending := endings[mime]
 	switch {
 	case ending != "":
@@ -151,9 +189,32 @@ func (f *resultFolder) write(n int, mime string, data []byte) (at string, err er
 	default:
 		ending = strings.ReplaceAll(mime, "/", ".") + ".bin"
 	}
-	at = path.Join(f.dir, fmt.Sprintf("%d.%s", n, ending))
+	name := fmt.Sprintf("%d.%s", n, ending)
+	if other > 0 {
+		name = fmt.Sprintf("%d.%d.%s", n, other, ending)
+	}
+	return path.Join("steps", id, resultsFolder, name)
+}
+
+// IsResultPath says whether a path is one at which a run writes the n-th result's form
+// of a type.
+func IsResultPath(at, id string, n int, mime string) bool {
+	if !cell.IsMIME(mime) {
+		return false
+	}
+	if at == resultPath(id, n, 0, mime) {
+		return true
+	}
+	rest, _ := strings.CutPrefix(path.Base(at), fmt.Sprintf("%d.", n))
+	digits, _, _ := strings.Cut(rest, ".")
+	other, err := strconv.Atoi(digits)
+	return err == nil && other > 0 && at == resultPath(id, n, other, mime)
+}
+
+func (f *resultFolder) write(n int, mime string, data []byte) (at string, err error) {
+	at = resultPath(f.id, n, 0, mime)
 	if f.made[at] { // a.b/c and a/b.c, by which a cell could choose that there is no verdict
-		at = path.Join(f.dir, fmt.Sprintf("%d.%d.%s", n, len(f.made), ending))
+		at = resultPath(f.id, n, len(f.made), mime)
 	}
 	f.made[at] = true
 	file, err := f.root.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/cell"
 	"github.com/untrusted-steps/untrusted-steps/internal/gha"
+	"github.com/untrusted-steps/untrusted-steps/internal/report/rich"
 )
 
 const png = "\x89PNG\r\n\x1a\n"
@@ -33,17 +34,22 @@ func TestResultsHoldNoSecret(t *testing.T) {
 	m := gha.NewMasker(secret)
 	coded := base64.StdEncoding.EncodeToString([]byte(secret))
 	for what, r := range map[string]cell.Result{
-		"text":                         {{MIME: "text/plain", Data: []byte("it is " + secret)}},
-		"text with a colour in it":     {{MIME: "text/plain", Data: []byte("hunter2\x1b[1m-hunter2")}},
-		"a page":                       {{MIME: "text/html", Data: []byte("<b>" + coded + "</b>")}},
-		"a long text":                  {{MIME: "text/plain", Data: []byte(strings.Repeat("x", maxInline) + secret)}},
-		"a drawing":                    {{MIME: "image/svg+xml", Data: []byte("<svg>" + secret + "</svg>")}},
-		"an image":                     {{MIME: "image/png", Data: []byte(png + secret)}},
-		"bytes whose code is secret":   {{MIME: "application/octet-stream", Data: []byte(secret)}},
-		"a type that is the secret":    {{MIME: "x/" + secret, Data: []byte("1")}},
-		"JSON that escapes a part":     {{MIME: "application/json", Data: []byte(`"` + secret + `"`)}},
-		"beside what has none of it":   {{MIME: "text/html", Data: []byte(secret)}, {MIME: "text/plain", Data: []byte("fine")}},
-		"an image coded in plain text": {{MIME: "text/plain", Data: []byte(coded)}},
+		"text":                       {{MIME: "text/plain", Data: []byte("it is " + secret)}},
+		"text with a colour in it":   {{MIME: "text/plain", Data: []byte("hunter2\x1b[1m-hunter2")}},
+		"a page":                     {{MIME: "text/html", Data: []byte("<b>" + coded + "</b>")}},
+		"a long text":                {{MIME: "text/plain", Data: []byte(strings.Repeat("x", maxInline) + secret)}},
+		"a drawing":                  {{MIME: "image/svg+xml", Data: []byte("<svg>" + secret + "</svg>")}},
+		"an image":                   {{MIME: "image/png", Data: []byte(png + secret)}},
+		"bytes whose code is secret": {{MIME: "application/octet-stream", Data: []byte(secret)}},
+		"a type that is the secret":  {{MIME: "x/" + secret, Data: []byte("1")}},
+		"JSON that escapes a part":   {{MIME: "application/json", Data: []byte(`"` + secret + `"`)}},
+		"beside what has none of it": {{MIME: "text/html", Data: []byte(secret)}, {MIME: "text/plain", Data: []byte("fine")}},
+		"a table with one sign written otherwise":  {{MIME: "text/html", Data: []byte("<table><tr><td>&#104;unter2-hunter2</td></tr></table>")}},
+		"a table with a tag in it":                 {{MIME: "text/html", Data: []byte("<table><tr><td>hunter2<b></b>-hunter2</td></tr></table>")}},
+		"a table with a comment in it":             {{MIME: "text/html", Data: []byte("<table><tr><td>hunter2<!-- > -->-hunter2</td></tr></table>")}},
+		"a drawing with each sign in its own span": {{MIME: "image/svg+xml", Data: []byte("<svg>" + strings.Join(strings.Split(secret, ""), "<tspan/>") + "</svg>")}},
+		"JSON with one sign written otherwise":     {{MIME: "application/json", Data: []byte(`{"a": ["\u0068unter2-hunter2"]}`)}},
+		"an image coded in plain text":             {{MIME: "text/plain", Data: []byte(coded)}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			sr, out := resultsOf(t, m, r)
@@ -65,13 +71,30 @@ func TestResultsHoldNoSecret(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if strings.Contains(text, secret) || strings.Contains(text, coded) || strings.Contains(text, "hunter2\x1b[1m-hunter2") {
+			joined, _ := rich.Reading(text)
+			if strings.Contains(joined, secret) || strings.Contains(text, `\u0068unter2`) || strings.Contains(text, secret) || strings.Contains(text, coded) || strings.Contains(text, "hunter2\x1b[1m-hunter2") {
 				t.Errorf("it is there: %.300q", text)
 			}
 			if !strings.Contains(text, gha.Masked) && !strings.Contains(text, "passEnv") {
 				t.Errorf("nobody is told: %.300q", text)
 			}
 		})
+	}
+}
+
+// A secret of several words is read across what stands between them.
+func TestATableHoldsNoSecretOfSeveralWords(t *testing.T) {
+	const secret = "correct horse & battery"
+	for _, source := range []string{
+		"<table><tr><td>correct<br>horse &amp; battery</td></tr></table>", "<table><tr><td>correct   horse &#38; battery</td></tr></table>",
+		"<table><tr><td>correct horse &amp; battery</td></tr></table>",
+	} {
+		sr, _ := resultsOf(t, gha.NewMasker(secret), cell.Result{{MIME: "text/html", Data: []byte(source)}})
+		for _, r := range sr.Results {
+			if shown, ok := rich.TableOf(r["text/html"]); ok && strings.Contains(shown.Rows[0][0], "horse") {
+				t.Errorf("%s: %q", source, shown.Rows)
+			}
+		}
 	}
 }
 

@@ -18,11 +18,11 @@ import (
 // is not its code's doing.
 func (r *Runner) tries(ctx context.Context, s PlanStep, sr *StepResult, begun time.Time) {
 	var before []StepResult
-	budget := s.EgressMaxBytes
+	bytes := s.EgressMaxBytes
 	for n := 1; ; n++ {
-		again := r.step(ctx, s, sr, int64(n) <= s.Retries)
+		again := r.step(ctx, s, bytes, sr, int64(n) <= s.Retries)
 		if again {
-			s.EgressMaxBytes, again = left(budget, sr.Egress, before)
+			bytes, again = left(s.EgressMaxBytes, sr.Egress, before)
 		}
 		if s.Retries > 0 {
 			sr.Attempts = n
@@ -117,7 +117,7 @@ func setAside(out string, sr *StepResult, n int) error {
 	for _, f := range []struct {
 		name string
 		at   *string
-	}{{"stdout.log", &sr.Stdout.Path}, {"stderr.log", &sr.Stderr.Path}, {"changes.patch", &patch.Path}, {"results", new(string)}, {setupFolder, new(string)}} {
+	}{{"stdout.log", &sr.Stdout.Path}, {"stderr.log", &sr.Stderr.Path}, {"changes.patch", &patch.Path}, {resultsFolder, new(string)}, {setupFolder, new(string)}} {
 		if _, err := root.Lstat(filepath.Join(dir, f.name)); errors.Is(err, fs.ErrNotExist) {
 			*f.at = ""
 			continue

@@ -190,6 +190,50 @@ func TestMoreTriesAreNotMoreBytes(t *testing.T) {
 	}
 }
 
+// What a setup made is there for each try, however much of a bound of bytes is left.
+func TestATryFindsItsSetup(t *testing.T) {
+	tree, _, err := OpenTree(t.Context(), t.TempDir(), TreeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	var proxies []*egress.Proxy
+	r := &Runner{
+		Engine: &refuser{}, Guard: NewGuard(testOptions(t)), Workspace: tree.workspace, Tree: tree,
+		Log: gha.NewLog(io.Discard, gha.LogOptions{}), Masker: gha.NewMasker(),
+		Getenv: func(string) (string, bool) { return "", false }, Now: time.Now,
+		NewProxy: func(p egress.Policy, l *egress.Ledger) *egress.Proxy {
+			proxies = append(proxies, egress.NewProxy(p, l))
+			return proxies[len(proxies)-1]
+		},
+	}
+	s := mustLoad(t, "steps: [{id: one, setup: make, setupEgress: [a.example.com], run: x, requireLimits: false, egressAllow: [a.example.com], egressMaxBytes: 100, retries: 1}]", testOptions(t)).Steps[0]
+	try := func() (got *StepResult, bounds []int64) {
+		proxies, r.Out = nil, t.TempDir()
+		got = r.begin(s, time.Now())
+		got.Egress = []EgressRecord{{BytesIn: 30, BytesOut: 10}} // of its first try
+		r.tries(t.Context(), s, got, time.Now())
+		for _, p := range proxies {
+			bounds = append(bounds, p.MaxBytes)
+		}
+		return got, bounds
+	}
+	// One that fails is tried again, with what is left of the bytes.
+	got, bounds := try()
+	if diff := cmp.Diff([]int64{100, 60}, bounds); diff != "" || got.Attempts != 2 || got.Setup.By != SetupRan || got.Setup.Status != StatusFailed {
+		t.Errorf("%s%+v", diff, got.Setup)
+	}
+	made := r.setupOf(r.setupKey(s.setupStep()))
+	made.done, made.step, made.why, made.layer = true, s.ID, "", prepared(t, tree, map[string]string{".deps/a": "x"})
+	got, bounds = try()
+	if diff := cmp.Diff([]int64{100, 60}, bounds); diff != "" || got.Attempts != 2 || got.Setup.By != SetupShared || got.Setup.Status != StatusPassed {
+		t.Errorf("%s%+v", diff, got.Setup)
+	}
+	if n := len(r.made.list); n != 1 {
+		t.Errorf("%d setups", n)
+	}
+}
+
 func TestTriesAreMasked(t *testing.T) {
 	const secret = "hunter2hunter2"
 	sr := StepResult{Tries: []Try{{Reason: "asked for " + secret, Patch: &Patch{MaskedFiles: []string{secret + ".txt"}}}, {}}}

@@ -69,6 +69,9 @@ type Runner struct {
 	// nil, or a nil writer, is nobody. They must not hold anything up for long: the
 	// step waits for them.
 	Tee func(id string) (stdout, stderr io.Writer)
+	// Unmasked: what a step prints on its stdout is in the file of its log as it is. It
+	// is nowhere else so, Tee has none of it, and whoever asks for it shows it to nobody.
+	Unmasked bool
 	// Warm has boxes of cells ready; nil has none. It is closed before Tree.
 	Warm *Warm
 	// EgressLog takes a line of JSON for every request of every step.
@@ -93,7 +96,7 @@ func (r *Runner) Again() *Runner {
 	return &Runner{
 		made: r.made, SetupStore: r.SetupStore, Engine: r.Engine, Engines: r.Engines, Limits: r.Limits, Guard: r.Guard, Workspace: r.Workspace, Tree: r.Tree, Jobs: r.Jobs, OnlyReport: r.OnlyReport,
 		Tools: r.Tools, Real: r.Real, Out: r.Out, Log: r.Log, Masker: r.Masker, Getenv: r.Getenv, BoxPath: r.BoxPath, CABundle: r.CABundle,
-		ImageCABundle: r.ImageCABundle, Images: r.Images, got: maps.Clone(r.got), NewProxy: r.NewProxy, Calls: r.Calls, Tee: r.Tee, Warm: r.Warm, EgressLog: r.EgressLog,
+		ImageCABundle: r.ImageCABundle, Images: r.Images, got: maps.Clone(r.got), NewProxy: r.NewProxy, Calls: r.Calls, Tee: r.Tee, Unmasked: r.Unmasked, Warm: r.Warm, EgressLog: r.EgressLog,
 		Now: r.Now, read: r.read,
 	}
 }
@@ -353,14 +356,16 @@ func (r *Runner) begin(s PlanStep, begun time.Time) *StepResult {
 
 // step runs one step once and fills in its result. Where more tries are left it
 // says whether this one should be followed by another; then nothing of it is kept.
-func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool) (retry bool) {
+// bytes are what is left of the step's egressMaxBytes.
+func (r *Runner) step(ctx context.Context, s PlanStep, bytes int64, sr *StepResult, more bool) (retry bool) {
 	if s.Setup != "" {
 		if why := r.Unbuildable(s); why != "" {
 			judge(sr, s, box.Evidence{StartupFailure: why})
 			return more && ctx.Err() == nil && again(sr)
 		}
 	}
-	made, failed, err := r.prepare(ctx, s, sr)
+	made, failed, err := r.prepareWithin(ctx, s, bytes, sr)
+	s.EgressMaxBytes = bytes
 	switch {
 	case err != nil && ctx.Err() != nil:
 		judge(sr, s, box.Evidence{Cancelled: true})
@@ -377,7 +382,7 @@ func (r *Runner) step(ctx context.Context, s PlanStep, sr *StepResult, more bool
 		over = made.layer
 	}
 	var v *view
-	k := r.warm(s)
+	k := r.warm(s, made)
 	if k != nil {
 		v = k.v
 	} else {
@@ -557,7 +562,11 @@ func (r *Runner) box(ctx context.Context, s PlanStep, sr *StepResult, v *view) (
 		name += "/" + setupFolder
 	}
 	logs := newLogs(name, s.MaxOutput, r.Masker, r.Log)
-	if r.Tee != nil && !s.InSetup {
+	switch {
+	case s.InSetup:
+	case r.Unmasked:
+		logs.masks[0] = gha.NewMaskWriter(logs.files[0], nil)
+	case r.Tee != nil:
 		logs.files[0].also, logs.files[1].also = r.Tee(s.ID)
 	}
 	opened := make(chan error, 1)

@@ -148,6 +148,13 @@ func (r *Runner) setupOf(key string) *setup {
 // prepare runs a step's setup, if it has one that did not run yet. The setup is
 // nil where there is none. why says that it failed, which is the step's failure.
 func (r *Runner) prepare(ctx context.Context, s PlanStep, sr *StepResult) (made *setup, why string, err error) {
+	return r.prepareWithin(ctx, s, s.EgressMaxBytes, sr)
+}
+
+// prepareWithin is prepare for a try of a step of whose egressMaxBytes so many are left.
+// What was made is found by the bound as it is written: that less of it is left makes
+// another setup of none. One that failed, and is tried again, gets what is left.
+func (r *Runner) prepareWithin(ctx context.Context, s PlanStep, bytes int64, sr *StepResult) (made *setup, why string, err error) {
 	if s.Setup == "" {
 		return nil, "", nil
 	}
@@ -170,7 +177,7 @@ func (r *Runner) prepare(ctx context.Context, s PlanStep, sr *StepResult) (made 
 		return made, "", nil
 	}
 	made.step, made.why, made.done = s.ID, "", false
-	if err := r.makeSetup(ctx, one, sr, made); err != nil {
+	if err := r.makeSetup(ctx, one, bytes, sr, made); err != nil {
 		return nil, "", err
 	}
 	sr.Setup.DepsReadonly = s.DepsReadonly && made.deps
@@ -182,7 +189,7 @@ func (r *Runner) prepare(ctx context.Context, s PlanStep, sr *StepResult) (made 
 
 // makeSetup runs a setup in a box of its own, and keeps what it wrote as a layer
 // for the steps that have it. Nothing of it gets into the workspace.
-func (r *Runner) makeSetup(ctx context.Context, s PlanStep, sr *StepResult, made *setup) error {
+func (r *Runner) makeSetup(ctx context.Context, s PlanStep, bytes int64, sr *StepResult, made *setup) error {
 	ss := newStepResult(s, r.EngineOf(s).Info())
 	cached := false
 	defer func() {
@@ -209,6 +216,11 @@ func (r *Runner) makeSetup(ctx context.Context, s PlanStep, sr *StepResult, made
 	if s.SetupKept {
 		if key, err = r.kept(ctx, v, s, sr, made); err != nil || made.done {
 			v.drop()
+			if errors.As(err, new(unfit)) {
+				judge(ss, s, box.Evidence{StartupFailure: err.Error()})
+				made.done, made.why = true, "setup: "+err.Error()
+				return nil
+			}
 			if err != nil {
 				return fmt.Errorf("setup: %w", err)
 			}
@@ -220,6 +232,7 @@ func (r *Runner) makeSetup(ctx context.Context, s PlanStep, sr *StepResult, made
 		}
 	}
 	r.Log.Say(fmt.Sprintf("%s: setup", s.ID))
+	s.EgressMaxBytes = bytes
 	out, way, err := r.box(ctx, s, ss, v)
 	ss.DurationMs, ss.StartupMs = out.Duration.Milliseconds(), out.Startup.Milliseconds()
 	ss.Usage = Usage{PeakMemoryBytes: out.Stats.PeakMemory, CPUMs: out.Stats.CPU.Milliseconds(), PeakPids: out.Stats.PeakPids}

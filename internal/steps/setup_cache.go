@@ -88,11 +88,32 @@ func (c *checker) cacheTogether(s *step) {
 				"what a setup makes is kept for later runs, and must depend on nothing but the file, the image and what setupCache lists")
 		}
 	}
+	// Of a folder only the path is known: whoever changed what lies in it for one run
+	// would have what its programs made in every later one.
+	if s.rootDir != "" {
+		c.add(v.pos, "setupCache and an image of rootfs: exclude each other", "", "an image of a registry, archive: or host",
+			"what a setup makes is kept by the content of its image, and a folder has no sum that names it")
+	}
+}
+
+// unfit says that a file which setupCache lists cannot be shown for what is in its
+// place. That is the doing of whoever wrote the workspace, as a step before this one,
+// and a fault; that we could not read or write is no verdict.
+type unfit struct{ why string }
+
+func (u unfit) Error() string { return "setupCache: " + u.why }
+
+// unfitBy is what came of looking at a listed file, or of opening it.
+func unfitBy(name string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return unfit{inert(name) + " cannot be read: permission denied"}
+	}
+	return fmt.Errorf("look at %s, which setupCache lists: %w", inert(name), err)
 }
 
 // shown makes the folder of the files that a kept setup sees, in place of the
 // workspace, and gives the sum of them, and those that are not there: for the setup
-// they are not there either.
+// they are not there either. The error is unfit where a file is at fault.
 func (v *view) shown(ctx context.Context, files []string) (sum string, missing []string, err error) {
 	d, err := v.read(ctx)
 	if err != nil {
@@ -112,7 +133,7 @@ func (v *view) shown(ctx context.Context, files []string) (sum string, missing [
 	for _, name := range files {
 		at, err := d.Before(name)
 		if err != nil {
-			return "", nil, fmt.Errorf("look at %s, which setupCache lists: %w", inert(name), err)
+			return "", nil, unfitBy(name, err)
 		}
 		fmt.Fprintf(h, "%q %q %o\n", name, at.Type, at.Mode&0o777)
 		switch at.Type {
@@ -121,9 +142,12 @@ func (v *view) shown(ctx context.Context, files []string) (sum string, missing [
 			continue
 		case "file":
 		default:
-			return "", nil, fmt.Errorf("setupCache: %s is a %s, and only files can be listed", inert(name), at.Type)
+			return "", nil, unfit{fmt.Sprintf("%s is a %s, and only files can be listed", inert(name), at.Type)}
 		}
 		if err := v.copyShown(root, d, name, at, h); err != nil {
+			if errors.As(err, new(unfit)) {
+				return "", nil, err
+			}
 			return "", nil, fmt.Errorf("show the setup %s: %w", inert(name), err)
 		}
 	}
@@ -133,11 +157,11 @@ func (v *view) shown(ctx context.Context, files []string) (sum string, missing [
 
 func (v *view) copyShown(root *os.Root, d *delta.Delta, name string, at delta.Found, h io.Writer) error {
 	if at.Size > maxSetupFile {
-		return fmt.Errorf("it has %d bytes, of at most %d", at.Size, maxSetupFile)
+		return unfit{fmt.Sprintf("%s has %d bytes, of at most %d", inert(name), at.Size, maxSetupFile)}
 	}
 	from, err := d.OpenBefore(name)
 	if err != nil {
-		return err
+		return unfitBy(name, err)
 	}
 	defer from.Close()
 	own := func(path string) error {
@@ -165,7 +189,7 @@ func (v *view) copyShown(root *os.Root, d *delta.Delta, name string, at delta.Fo
 	}
 	n, err := io.Copy(io.MultiWriter(to, h), io.LimitReader(from, maxSetupFile+1))
 	if err == nil && n > maxSetupFile {
-		err = errors.New("it grew")
+		err = unfit{fmt.Sprintf("%s grew beyond %d bytes", inert(name), maxSetupFile)}
 	}
 	if err = errors.Join(err, to.Chmod(os.FileMode(at.Mode&0o777)), to.Close()); err != nil {
 		return err
@@ -177,7 +201,8 @@ func (v *view) copyShown(root *os.Root, d *delta.Delta, name string, at delta.Fo
 // keptKey names what a setup makes among what is kept.
 func (r *Runner) keptKey(s PlanStep, files string) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%d %s\n%s\n%s\n%d:%d\n", setupVersion, r.EngineOf(s).Info().Name, r.setupKey(s), files, r.Tree.owner.uid, r.Tree.owner.gid)
+	// One digest may stand for the images of several processors.
+	fmt.Fprintf(h, "%d %s %s\n%s\n%s\n%d:%d\n", setupVersion, runtime.GOARCH, r.EngineOf(s).Info().Name, r.setupKey(s), files, r.Tree.owner.uid, r.Tree.owner.gid)
 	if s.Image == "host" {
 		r.hostIdentity(h)
 	}
@@ -185,12 +210,13 @@ func (r *Runner) keptKey(s PlanStep, files string) string {
 }
 
 // hostTools are what a setup of image host usually runs; another one of these makes
-// another thing. What else of the host it runs, nobody can know beforehand.
-var hostTools = []string{"sh", "python3", "pip", "pip3", "node", "npm", "go", "cargo", "make", "gcc"}
+// another thing. What else of the host it runs, nobody can know beforehand, and
+// docs/setup.md says so. No step can write to any of it.
+var hostTools = []string{"sh", "bash", "python3", "pip", "pip3", "node", "npm", "go", "cargo", "make", "gcc"}
 
 func (r *Runner) hostIdentity(w io.Writer) {
 	release, _ := os.ReadFile("/etc/os-release")
-	fmt.Fprintf(w, "%s %q %q\n", runtime.GOARCH, release, r.BoxPath)
+	fmt.Fprintf(w, "%q %q\n", release, r.BoxPath)
 	for _, dir := range r.BoxPath {
 		for _, name := range hostTools {
 			if st, err := os.Stat(filepath.Join(dir, name)); err == nil {

@@ -1,16 +1,21 @@
 package steps
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/untrusted-steps/untrusted-steps/internal/box"
+	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/egress"
+	"github.com/untrusted-steps/untrusted-steps/internal/image"
 	"github.com/untrusted-steps/untrusted-steps/internal/workspace"
 )
 
@@ -220,6 +225,61 @@ func TestSetupKey(t *testing.T) {
 	}
 }
 
+// What is kept is found again by what an image holds, and not by how it is named: a
+// tag moves, and an archive is written anew.
+func TestKeptSetupsAreKnownByTheirImage(t *testing.T) {
+	for _, name := range []string{"archive:/srv/image.tar", "python:3.12-slim"} {
+		s := mustLoad(t, "steps:\n- {setup: make, setupCache: [], image: '"+name+"', run: x}\n", testOptions(t)).Steps[0].setupStep()
+		key := func(digest string) string {
+			r := &Runner{Tree: &Tree{}, Engine: &refuser{}, got: map[string]gotten{s.Origin.String(): {image: &image.Image{Digest: digest}}}}
+			return r.keptKey(s, "files")
+		}
+		if key("sha256:a") == key("sha256:b") {
+			t.Errorf("%s: the image's digest does not make the key", name)
+		}
+	}
+}
+
+// What an earlier step left where a listed file was is a fault of the step that names
+// it. That the report could not say anything of it would be ours.
+func TestWhatAStepLeftOfAListedFileIsAFault(t *testing.T) {
+	for name, tc := range map[string]struct {
+		make func(at string) error
+		why  string
+	}{
+		"a link":   {func(at string) error { return os.Symlink("other", at) }, "setupCache: req.txt is a symlink, and only files can be listed"},
+		"a folder": {func(at string) error { return os.Mkdir(at, 0o755) }, "req.txt is a dir"},
+		"a pipe":   {func(at string) error { return syscall.Mkfifo(at, 0o644) }, "req.txt is a fifo"},
+		"a large file": {func(at string) error {
+			return errors.Join(os.WriteFile(at, nil, 0o644), os.Truncate(at, maxSetupFile+1))
+		}, "67108865 bytes, of at most 67108864"},
+		"what nobody may read": {func(at string) error { return os.WriteFile(at, nil, 0) }, "req.txt cannot be read: permission denied"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "what nobody may read" {
+				boxtest.Need(t, "normal user")
+			}
+			tree, dir := openTree(t, map[string]string{"other": "1"})
+			if err := tc.make(filepath.Join(dir, "req.txt")); err != nil {
+				t.Fatal(err)
+			}
+			r := &Runner{Workspace: dir, Tree: tree, Guard: NewGuard(Options{}), Engine: &refuser{}, SetupStore: filepath.Join(t.TempDir(), "setups"), Now: time.Now}
+			one := mustLoad(t, "steps:\n- {id: one, setup: make, setupCache: [req.txt], run: x, continueOnError: true}\n", testOptions(t)).Steps[0]
+			sr := newStepResult(one, r.Engine.Info())
+			r.step(t.Context(), one, one.EgressMaxBytes, sr, false)
+			if sr.Status != StatusFailed || sr.Fault == nil || sr.Fault.Type != box.StartupFailed || !strings.Contains(sr.Reason, tc.why) || !sr.Excused {
+				t.Errorf("%s, %+v, %q", sr.Status, sr.Fault, sr.Reason)
+			}
+			if sr.Setup == nil || sr.Setup.Status != StatusFailed {
+				t.Errorf("setup: %+v", sr.Setup)
+			}
+			if len(tree.open) != 0 {
+				t.Errorf("%d views are open", len(tree.open))
+			}
+		})
+	}
+}
+
 func TestOptionsAreRead(t *testing.T) {
 	for src, want := range map[string]string{
 		"setup: ''":                 "setup is empty",
@@ -234,6 +294,7 @@ func TestOptionsAreRead(t *testing.T) {
 		"setup: y\n  setupCache: []\n  passEnv: [TOKEN]":         "setupCache and passEnv exclude each other",
 		"setup: y\n  setupCache: []\n  mounts: {/srv/a: /a}":     "setupCache and mounts exclude each other",
 		"setup: y\n  setupCache: []\n  profiles: ['vcpu:small']": "setupCache and profiles exclude each other",
+		"setup: y\n  setupCache: []\n  image: rootfs:/srv/a":     "setupCache and an image of rootfs: exclude each other",
 		"profiles: [heavy]":     "not a profile of kern",
 		"profiles: ['vcpu:-x']": "not a profile of kern",
 		"profiles: ['gpu:a']":   "not a profile of kern",

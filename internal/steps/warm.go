@@ -23,6 +23,7 @@ import (
 type Warm struct {
 	pool  *cell.Pool[*kernel]
 	count atomic.Int64
+	said  atomic.Value // string: why none could be made, as it was told last
 }
 
 const (
@@ -56,8 +57,9 @@ func (w *Warm) Close() {
 }
 
 // warm gives the box of a cell if one is ready, and sees to it that there are others.
-func (r *Runner) warm(s PlanStep) *kernel {
-	if r.Warm == nil || s.Code == "" || s.Kernel != "" || s.Setup != "" {
+// made is what the step's setup made, nil where it has none.
+func (r *Runner) warm(s PlanStep, made *setup) *kernel {
+	if r.Warm == nil || s.Code == "" || s.Kernel != "" {
 		return nil
 	}
 	key, err := r.warmKey(s)
@@ -67,12 +69,15 @@ func (r *Runner) warm(s PlanStep) *kernel {
 	var k *kernel
 	for k == nil {
 		var ok bool
-		if k, ok = r.Warm.pool.Take(key, func(ctx context.Context) (*kernel, error) { return r.warmUp(ctx, s) }); !ok {
+		if k, ok = r.Warm.pool.Take(key, r.making(s, made)); !ok {
 			return nil
 		}
 		if k.python.Gone() { // while it waited: that is nothing of this cell's
-			_ = k.away()
-			k = nil
+			k.ended = "its process, which ended by itself when no cell ran"
+			if k.shut(); k.idle() {
+				_ = k.away()
+				k = nil
+			}
 		}
 	}
 	k.r = r
@@ -81,14 +86,55 @@ func (r *Runner) warm(s PlanStep) *kernel {
 	return k
 }
 
+// idle says whether the code in a box that ended before it had a cell did nothing
+// there that has to be told. Nobody but the cell that was to have it could be.
+func (k *kernel) idle() bool {
+	e := k.late.Evidence
+	return len(e.Escapes) == 0 && e.EscapesMore == 0 && e.PidsRefused == 0 && (k.way == nil || len(k.way.proxy.Ledger.Records()) == 0)
+}
+
 // Prewarm has boxes made ready for cells like this one, before the first is asked
-// for, and again where the workspace has changed since.
+// for, and again where the workspace has changed since. Those of a step with a setup
+// lie over what that made. It runs with the first step that has it, which may come when
+// more is in the workspace than is now: until it has, none is made.
 func (r *Runner) Prewarm(s PlanStep) {
-	if r.Warm == nil || s.Code == "" || s.Setup != "" {
+	if r.Warm == nil || s.Code == "" {
+		return
+	}
+	made, ok := r.madeFor(s)
+	if !ok {
 		return
 	}
 	if key, err := r.warmKey(s); err == nil {
-		r.Warm.pool.Want(key, func(ctx context.Context) (*kernel, error) { return r.warmUp(ctx, s) })
+		r.Warm.pool.Want(key, r.making(s, made))
+	}
+}
+
+// madeFor is what the setup of a step has made by now, nil where the step has none.
+// ok is false where it has not run, runs, or failed.
+func (r *Runner) madeFor(s PlanStep) (made *setup, ok bool) {
+	if s.Setup == "" {
+		return nil, true
+	}
+	made = r.setupOf(r.setupKey(s.setupStep()))
+	if !made.mu.TryLock() {
+		return nil, false
+	}
+	defer made.mu.Unlock()
+	return made, made.done && made.why == ""
+}
+
+// making makes a box for a cell. Whoever asks for one and finds none makes its own and
+// is told why it cannot; that none gets ready is told, too, where it has its own cause.
+func (r *Runner) making(s PlanStep, made *setup) func(context.Context) (*kernel, error) {
+	return func(ctx context.Context) (*kernel, error) {
+		k, err := r.warmUp(ctx, s, made)
+		if err != nil && ctx.Err() == nil {
+			if why := err.Error(); r.Warm.said.Swap(why) != why {
+				r.Log.Say("a box could not be made ready: " + inertWords(why))
+			}
+		}
+		return k, err
 	}
 }
 
@@ -128,11 +174,18 @@ func (t *Tree) unflushed() bool {
 }
 
 // warmUp builds a box and boots its interpreter.
-func (r *Runner) warmUp(ctx context.Context, s PlanStep) (_ *kernel, err error) {
+func (r *Runner) warmUp(ctx context.Context, s PlanStep, made *setup) (_ *kernel, err error) {
 	s.ID = fmt.Sprintf("ready-%d", r.Warm.count.Add(1))
-	v, err := r.Tree.view(ctx, s, nil)
+	var over *layer
+	if made != nil {
+		over = made.layer
+	}
+	v, err := r.Tree.view(ctx, s, over)
 	if err != nil {
 		return nil, err
+	}
+	if made != nil && made.deps && s.DepsReadonly {
+		v.protect = []string{depsTarget}
 	}
 	k := &kernel{r: r, v: v}
 	watched, stop := context.WithCancel(context.Background())
@@ -149,9 +202,13 @@ func (r *Runner) warmUp(ctx context.Context, s PlanStep) (_ *kernel, err error) 
 	if why := r.Unbuildable(s); why != "" {
 		return nil, errors.New(why)
 	}
-	out, ok, err := k.open(ctx, s, newStepResult(s, r.EngineOf(s).Info()))
+	sr := newStepResult(s, r.EngineOf(s).Info())
+	out, ok, err := k.open(ctx, s, sr)
 	if err == nil && !ok {
-		err = fmt.Errorf("build a box: %+v", out.Evidence)
+		zero := 0
+		s.Expect, s.Tolerate = Expect{ExitCode: &zero}, nil
+		judge(sr, s, out.Evidence)
+		err = errors.New(sr.Reason)
 	}
 	if err != nil {
 		return nil, err
@@ -162,13 +219,16 @@ func (r *Runner) warmUp(ctx context.Context, s PlanStep) (_ *kernel, err error) 
 	case <-k.python.Booted():
 		return k, nil
 	case <-boot.Done():
-		return nil, boot.Err()
+		return nil, fmt.Errorf("its interpreter did not boot within %s: %w", bootLimit, boot.Err())
 	}
 }
 
 // away ends a box that nobody asked for.
 func (k *kernel) away() error {
-	err := errors.Join(k.close()...)
+	err := k.close()
+	if lost := k.late.Evidence.Lost; lost != "" {
+		err = errors.Join(errors.New(lost), err)
+	}
 	k.stop()
 	k.v.drop()
 	return err
@@ -177,11 +237,25 @@ func (k *kernel) away() error {
 // boxWarm runs a cell in a box that was ready.
 func (r *Runner) boxWarm(ctx context.Context, k *kernel, s PlanStep, sr *StepResult) (out box.Outcome, err error) {
 	defer k.stop()
-	out, _ = k.cell(ctx, s, sr, true)
-	if out.NotBegun {
-		out.Evidence.Lost = "the box that was kept ready for it had ended by itself"
+	if k.ended == "" {
+		out, _ = k.cell(ctx, s, sr, true)
+	} else { // its logs are there all the same, and empty
+		logs := newLogs(s.ID, s.MaxOutput, r.Masker, r.Log)
+		sr.Stdout.Path, sr.Stderr.Path = logs.paths()
+		err = logs.open(r.Out)
+		_, cerr := logs.close()
+		out.NotBegun, err = true, errors.Join(err, cerr)
 	}
-	err = errors.Join(k.close()...)
+	if out.NotBegun {
+		idle := k.idle()
+		out, k.late = k.late, box.Outcome{}
+		// The cell did not run, so what it expects cannot have come of it.
+		if v := box.Classify(out.Evidence, s.Tolerate); idle || v.Fault == nil || v.Fault.Type == s.Expect.Fault {
+			out.Evidence.Lost = "the box that was kept ready for it had ended by itself"
+		}
+	}
+	err = errors.Join(err, k.close())
+	out.Evidence = k.tell(s, sr, out.Evidence)
 	if k.way != nil {
 		k.way.advise(sr, s, k.seen)
 	}

@@ -76,11 +76,11 @@ func TestNoWarmForWhatIsNoCell(t *testing.T) {
 	defer w.Close()
 	r := &Runner{Warm: w}
 	for _, s := range []PlanStep{{Script: "1", Language: "python"}, {Command: []string{"x"}}, {Code: "1", Kernel: "k"}} {
-		if r.warm(s) != nil {
+		if r.warm(s, nil) != nil {
 			t.Errorf("%+v", s)
 		}
 	}
-	if (&Runner{}).warm(PlanStep{Code: "1"}) != nil {
+	if (&Runner{}).warm(PlanStep{Code: "1"}, nil) != nil {
 		t.Error("without any there is one")
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest"
 	"github.com/untrusted-steps/untrusted-steps/internal/boxtest/need"
+	"github.com/untrusted-steps/untrusted-steps/internal/kern"
 )
 
 // program is the program under test, set by TestMain.
@@ -232,9 +233,9 @@ func pythonPackage(t testing.TB) (dir string, env []string) {
 	t.Helper()
 	dir = boxtest.OpenDir(t)
 	lib := filepath.Join(dir, "lib")
-	install := exec.Command("python3", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--target", lib, "kern-sandbox")
+	install := exec.Command("python3", "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--target", lib, kern.Wheel)
 	if out, err := install.CombinedOutput(); err != nil {
-		need.Met(t, "registries", fmt.Errorf("pip got no kern-sandbox: %v: %s", err, out))
+		need.Met(t, "registries", fmt.Errorf("pip got no %s: %v: %s", kern.Wheel, err, out))
 	}
 	kern := os.Getenv("KERN_BIN")
 	env = append(os.Environ(), "PYTHONPATH="+lib, "PYTHONDONTWRITEBYTECODE=1")

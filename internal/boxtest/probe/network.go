@@ -99,6 +99,22 @@ var network = []action{
 		}
 		return Answer{Text: string(buf[:got]), N: int64(got)}
 	}},
+	// end of says how a connection ends.
+	{"end of", 2, func(a []string) Answer {
+		c, err := net.DialTimeout("tcp", a[0], patience)
+		if err != nil {
+			return failed(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err := io.WriteString(c, a[1]); err != nil {
+			return failed(err)
+		}
+		got, err := io.ReadAll(c)
+		ans := failed(err)
+		ans.Text = string(got)
+		return ans
+	}},
 	// send and leave does not wait for an answer.
 	{"send and leave", 2, func(a []string) Answer {
 		c, err := net.DialTimeout("tcp", a[0], patience)

@@ -41,6 +41,11 @@ var process = []action{
 		err := unix.SchedGetaffinity(0, &set)
 		ans := failed(err)
 		ans.N = int64(set.Count())
+		for c := range len(set) * 64 {
+			if set.IsSet(c) {
+				ans.List = append(ans.List, strconv.Itoa(c))
+			}
+		}
 		return ans
 	}},
 	{"fds", 0, descriptors},

@@ -111,6 +111,28 @@ func TableOf(source string) (t Table, ok bool) {
 	return t, len(t.Rows) > 0
 }
 
+// Reading is what somebody reads of a piece of HTML or of a drawing, whose source may
+// spell it in any number of ways: with what stands in each tag taken away and nothing
+// in its place, and with a blank there.
+func Reading(source string) (joined, spaced string) {
+	var a, b strings.Builder
+	for rest := source; rest != ""; {
+		text, tag, more := cut(rest)
+		rest = more
+		text = html.UnescapeString(text)
+		a.WriteString(text)
+		b.WriteString(text)
+		if tag == "" {
+			continue
+		}
+		b.WriteByte(' ')
+		if name, _ := named(tag); tag[0] != '/' && (name == "style" || name == "script") {
+			_, rest = before(rest, "</"+name)
+		}
+	}
+	return a.String(), strings.Join(strings.Fields(b.String()), " ")
+}
+
 // cut takes the text up to the next tag, and that tag, off a piece of HTML. This is
 // no parser of pages: whatever it takes for text is shown as text.
 func cut(s string) (text, tag, rest string) {

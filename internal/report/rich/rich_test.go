@@ -95,3 +95,21 @@ func TestShow(t *testing.T) {
 		t.Errorf("a path is shown as a value: %+v", got)
 	}
 }
+
+func TestReading(t *testing.T) {
+	for source, want := range map[string][2]string{
+		"plain":                          {"plain", "plain"},
+		"a &amp; b &#99;&lt;":            {"a & b c<", "a & b c<"},
+		"a<b></b>c<br>d":                 {"acd", "a c d"},
+		"a<!-- x > y -->c":               {"ac", "ac"},
+		"a<style>td { x: '<' }</style>c": {"ac", "a c"},
+		"<td title='>'>a</td>":           {"a", "a"},
+		"1 < 2":                          {"1 < 2", "1 < 2"},
+		"<table><tr><td> a\n b</td><td>c</td></tr>": {" a\n bc", "a b c"},
+		"a<script>": {"a", "a"},
+	} {
+		if joined, spaced := Reading(source); joined != want[0] || spaced != want[1] {
+			t.Errorf("%q: %q, %q", source, joined, spaced)
+		}
+	}
+}
