@@ -482,10 +482,13 @@ func (c *checker) ids(list []*step) {
 
 // needs refuses needs of steps that do not exist, and rings of needs.
 func (c *checker) needs(list []*step) {
-	byID := make(map[string]*step, len(list))
+	byID, byName := make(map[string]*step, len(list)), map[string]*step{}
 	var ids []string
 	for _, s := range list {
 		byID[s.ID] = s
+		if name := s.own["name"].text; name != "" && !s.bad["name"] && byName[name] == nil {
+			byName[name] = s
+		}
 		ids = append(ids, s.ID)
 	}
 	others := "ids of other steps: " + someOf(once(ids))
@@ -501,8 +504,8 @@ func (c *checker) needs(list []*step) {
 			switch {
 			case !ok:
 				hints := c.meant(id, ids)
-				if named := slices.IndexFunc(list, func(o *step) bool { return o.own["name"].text == id && !o.bad["name"] }); named >= 0 {
-					hints = []string{called(list[named])}
+				if named := byName[id]; named != nil {
+					hints = []string{called(named)}
 				}
 				c.add(s.needAt(i), "needs names no step of this file", id, others, hints...)
 			case state[next] == onPath:
