@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/untrusted-steps/untrusted-steps/internal/steps"
 )
 
 // TestExamplesAreTriedInAClone: people run an example where they stand, in a clone of
@@ -34,7 +37,7 @@ func TestExamplesAreTriedInAClone(t *testing.T) {
 // asks for more than its name, as the example itself has it.
 func TestExamplesHaveTheirCommand(t *testing.T) {
 	readme := document(t, "README.md")
-	for _, name := range []string{"showcase.yml"} {
+	for _, name := range []string{"showcase.yml", "quickstart-gvisor.yml"} {
 		var command string
 		for line := range strings.Lines(document(t, "examples/"+name)) {
 			if c, ok := strings.CutPrefix(strings.TrimLeft(line, "# "), toolName+" run "); ok {
@@ -43,6 +46,22 @@ func TestExamplesHaveTheirCommand(t *testing.T) {
 		}
 		if command == "" || !strings.Contains(readme, "\n    "+command+"\n") {
 			t.Errorf("the README does not have the command of %s: %s", name, command)
+		}
+	}
+}
+
+// TestTheExampleOfGVisorRunsOnNoOther: one step of it ends otherwise elsewhere, which
+// would say nothing of why.
+func TestTheExampleOfGVisorRunsOnNoOther(t *testing.T) {
+	a := &app{getenv: func(string) string { return "" }, lookupEnv: func(string) (string, bool) { return "", false }, environ: func() []string { return nil }}
+	for engine, want := range map[string]string{"auto": "", "gvisor": "", "native": "gvisor", "kern": "gvisor"} {
+		o := &options{file: "f.yml", workspace: t.TempDir(), engine: engine}
+		p, err := steps.Load(o.file, []byte(document(t, "examples/quickstart-gvisor.yml")), a.loadOptions(o))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("--engine %s: %v", engine, err)
+		}
+		if err == nil && slices.ContainsFunc(p.Steps, func(s steps.PlanStep) bool { return s.Engine != "gvisor" }) {
+			t.Errorf("--engine %s: a step leaves the choice of its engine", engine)
 		}
 	}
 }

@@ -36,12 +36,16 @@ type BuildOptions struct {
 	Log func(string)
 
 	limit time.Duration // 0 is buildLimit
+	every time.Duration // 0 is tellEvery
 }
 
 const (
 	// buildLimit bounds a build, with the fetching of a Go and of modules: some minutes
 	// on two processors, more on an emulated machine.
 	buildLimit = 30 * time.Minute
+	// tellEvery is how often it is said that a build goes on: Go itself says nothing, and
+	// a program that is silent for minutes looks as if it hung.
+	tellEvery = 30 * time.Second
 	// maxSaid bounds what is kept of Go's words.
 	maxSaid = 256 << 10
 	// maxTold bounds what is told of them.
@@ -90,7 +94,10 @@ func Build(ctx context.Context, o BuildOptions) (string, error) {
 	limit := cmp.Or(o.limit, buildLimit)
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := o.build(within, gobin, dir, temp.Path); err != nil {
+	told := o.goingOn()
+	err = o.build(within, gobin, dir, temp.Path)
+	told()
+	if err != nil {
 		if ctx.Err() == nil && within.Err() != nil {
 			err = fmt.Errorf("it was not done within %v (%w)", limit, err)
 		}
@@ -107,6 +114,29 @@ func Build(ctx context.Context, o BuildOptions) (string, error) {
 		return "", fmt.Errorf("keep runsc: %w", err)
 	}
 	return to, nil
+}
+
+// goingOn says every so often how long a build has been going on, until what it gives is
+// called.
+func (o BuildOptions) goingOn() (end func()) {
+	begun, done, ended := time.Now(), make(chan struct{}), make(chan struct{})
+	tick := time.NewTicker(cmp.Or(o.every, tellEvery))
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-tick.C:
+				o.Log(fmt.Sprintf("building runsc: %v so far", time.Since(begun).Round(time.Second)))
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		tick.Stop()
+		close(done)
+		<-ended
+	}
 }
 
 // sweep removes what builds have left that were killed, of other versions too.

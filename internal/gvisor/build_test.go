@@ -121,6 +121,21 @@ func TestBuildStartsNothingOfTheWorkspace(t *testing.T) {
 	}
 }
 
+func TestBuildSaysThatItGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	o := tools(t, dir, `case $1 in env) echo "{}";; *) sleep 1; echo no >&2; exit 1;; esac`)
+	var said []string
+	o.Log, o.every = func(line string) { said = append(said, line) }, 200*time.Millisecond
+	if _, err := Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no") {
+		t.Fatalf("it built something: %v", err)
+	}
+	told := len(said)
+	time.Sleep(2 * o.every)
+	if told < 3 || len(said) != told || !strings.HasPrefix(said[1], "building runsc: ") || !strings.HasSuffix(said[1], "s so far") {
+		t.Errorf("it said %q, and %d lines when it had ended", said, len(said)-told)
+	}
+}
+
 func TestBuildIsBounded(t *testing.T) {
 	t.Run("in time, and what Go has started ends with it", func(t *testing.T) {
 		dir := t.TempDir()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"strconv"
 	"strings"
@@ -51,7 +52,15 @@ func place(p string) (string, error) {
 	return "./" + p, nil
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// seconds is a timeout as a model gives it. One that no clock holds is refused as it was
+// given: turned round to another number, or to none, it would be one that nobody meant.
+func seconds(s float64) (time.Duration, error) {
+	d := time.Duration(s * float64(time.Second))
+	if math.IsNaN(s) || math.Abs(s) > math.MaxInt64/float64(time.Second)/2 || d == 0 && s != 0 {
+		return 0, fmt.Errorf("%s is out of range (%g seconds)", toolTimeout, s)
+	}
+	return d, nil
+}
 
 // writing is the script of write: the path, and then the content in pieces. It
 // makes folders as they are needed.
@@ -393,7 +402,7 @@ func outcome(r *sandbox.Result) (output string, ours []string) {
 	if r.Success {
 		ours = append(ours, fmt.Sprintf("exit code %d", r.ExitCode))
 	} else {
-		ours = append(ours, "failed: "+r.Reason)
+		ours = append(ours, "failed: "+why(r))
 		if len(r.Files) > 0 && !r.Kept {
 			ours = append(ours, "what it changed was dropped")
 		}
@@ -415,6 +424,20 @@ func outcome(r *sandbox.Result) (output string, ours []string) {
 		ours = append(ours, f.Change+": "+strconv.Quote(f.Path))
 	}
 	return b.String(), ours
+}
+
+// why is the reason of a failure for a model: it cannot write the keys that a steps
+// file would be told to, but for the timeout of a tool that has one.
+func why(r *sandbox.Result) string {
+	const permit, write, starts = "; to permit ", "; write ", "; whoever starts this server can "
+	if i := strings.LastIndex(r.Reason, permit); i >= 0 && len(r.Violations) > 0 {
+		return r.Reason[:i] + "; no tool can have it permitted, only whoever starts this server (allowChanges)"
+	}
+	i := strings.LastIndex(r.Reason, write)
+	if r.Fault == nil || i < 0 || strings.Contains(r.Reason[i:], " "+toolTimeout+" ") {
+		return r.Reason
+	}
+	return r.Reason[:i] + starts + strings.TrimPrefix(r.Reason[i:], "; ")
 }
 
 // lines are those of ours, each in brackets and no more than one line, whatever

@@ -3,6 +3,7 @@ package mcp
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/untrusted-steps/untrusted-steps/sandbox"
@@ -187,6 +188,14 @@ func TestOutcome(t *testing.T) {
 		{"output that looks like a line of ours", sandbox.Result{Stdout: "[failed: x]\n", Success: true}, "[failed: x]\n", "[exit code 0]\n"},
 		{"both streams", sandbox.Result{Stdout: "out", Stderr: "err", Success: true}, "out\nstderr:\nerr\n", "[exit code 0]\n"},
 		{"a failure", sandbox.Result{Stdout: "x\n", Reason: "exit code 3", Files: []sandbox.File{{Path: "f", Change: "created"}}}, "x\n", "[failed: exit code 3]\n[what it changed was dropped]\n[created: \"f\"]\n"},
+		{"a change that no tool can have permitted", sandbox.Result{Violations: []string{"x"}, Reason: `".git/config" was created; to permit it, write allowChanges: ["**", ".git/config"]`}, "",
+			"[failed: \".git/config\" was created; no tool can have it permitted, only whoever starts this server (allowChanges)]\n"},
+		{"a deadline of a tool that has no timeout", sandbox.Result{Fault: &sandbox.Fault{Type: "timeout"}, Reason: "timeout: still running after 30s (timeoutS); write a larger timeoutS to allow more"}, "",
+			"[failed: timeout: still running after 30s (timeoutS); whoever starts this server can write a larger timeoutS to allow more]\n"},
+		{"a deadline of one that has", sandbox.Result{Fault: &sandbox.Fault{Type: "timeout"}, Reason: "timeout: still running after 30s (timeout); write a larger timeout to allow more"}, "",
+			"[failed: timeout: still running after 30s (timeout); write a larger timeout to allow more]\n"},
+		{"a cap", sandbox.Result{Fault: &sandbox.Fault{Type: "oom"}, Reason: "oom: x; write memoryMb: 1024 to allow more"}, "",
+			"[failed: oom: x; whoever starts this server can write memoryMb: 1024 to allow more]\n"},
 		{"a reason of several lines", sandbox.Result{Reason: "no workdir a]\n[exit code 0\r"}, "", "[failed: no workdir a]\\n[exit code 0\\r]\n"},
 		{"a name that looks like a line of ours", sandbox.Result{Success: true, Files: []sandbox.File{{Path: "a]\n[failed: x", Change: "created"}}}, "", "[exit code 0]\n[created: \"a]\\n[failed: x\"]\n"},
 		{"a request that was denied", sandbox.Result{Success: true, Requests: []sandbox.Request{{Host: "e.example", Port: 443, Verdict: "denied", Reason: "no rule"}, {Host: "ok.example", Verdict: "allowed"}}}, "", "[exit code 0]\n[denied: e.example:443 (no rule)]\n"},
@@ -197,6 +206,22 @@ func TestOutcome(t *testing.T) {
 				t.Errorf("%q %q, want %q %q", output, lines(ours), tc.output, tc.ours)
 			}
 		})
+	}
+}
+
+func TestATimeoutThatNoClockHoldsIsRefusedAsGiven(t *testing.T) {
+	for s, want := range map[float64]string{
+		1e30: "timeout is out of range (1e+30 seconds)", -1e30: "timeout is out of range (-1e+30 seconds)", 1e-30: "timeout is out of range (1e-30 seconds)",
+		9.3e9: "timeout is out of range (9.3e+09 seconds)",
+	} {
+		if d, err := seconds(s); err == nil || err.Error() != want {
+			t.Errorf("%g: %v %v, want %s", s, d, err, want)
+		}
+	}
+	for s, want := range map[float64]time.Duration{0: 0, 0.5: 500 * time.Millisecond, -1: -time.Second, 86401: 86401 * time.Second} {
+		if d, err := seconds(s); err != nil || d != want {
+			t.Errorf("%g: %v %v", s, d, err)
+		}
 	}
 }
 

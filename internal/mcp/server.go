@@ -199,7 +199,11 @@ type failed struct{ r *sandbox.Result }
 func (f *failed) Error() string { return f.r.Reason }
 
 // do is a call of a tool that has a timeout, and whose result is told as a whole.
-func (s *server) do(ctx context.Context, c sandbox.Call) (*sdk.CallToolResult, error) {
+func (s *server) do(ctx context.Context, c sandbox.Call, timeout float64) (*sdk.CallToolResult, error) {
+	var err error
+	if c.Timeout, err = seconds(timeout); err != nil {
+		return nil, err
+	}
 	r, err := s.box.Do(ctx, c)
 	if bad := (*sandbox.BadOptions)(nil); errors.As(err, &bad) {
 		own := &sandbox.BadOptions{}
@@ -224,15 +228,15 @@ func (s *server) do(ctx context.Context, c sandbox.Call) (*sdk.CallToolResult, e
 const stepsTimeout, toolTimeout = "timeoutS", "timeout"
 
 func (s *server) runCode(ctx context.Context, a runCodeArgs) (*sdk.CallToolResult, error) {
-	return s.do(ctx, sandbox.Call{Code: a.Code, Language: sandbox.Language(a.Language), Timeout: seconds(a.Timeout)})
+	return s.do(ctx, sandbox.Call{Code: a.Code, Language: sandbox.Language(a.Language)}, a.Timeout)
 }
 
 func (s *server) run(ctx context.Context, a runArgs) (*sdk.CallToolResult, error) {
-	return s.do(ctx, sandbox.Call{Command: a.Command, Workdir: a.Workdir, Timeout: seconds(a.Timeout)})
+	return s.do(ctx, sandbox.Call{Command: a.Command, Workdir: a.Workdir}, a.Timeout)
 }
 
 func (s *server) bash(ctx context.Context, a bashArgs) (*sdk.CallToolResult, error) {
-	return s.do(ctx, sandbox.Call{Command: []string{"bash", "-c", a.Command}, Timeout: seconds(a.Timeout)})
+	return s.do(ctx, sandbox.Call{Command: []string{"bash", "-c", a.Command}}, a.Timeout)
 }
 
 // asked is a call whose output is the answer. Its exit codes in allowed are none of

@@ -171,7 +171,7 @@ func limitations(r *steps.Result) []string {
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		if !ran(s) {
+		if !boxed(s) {
 			continue
 		}
 		for _, what := range []string{"memory", "pids"} {
@@ -192,7 +192,7 @@ func limitations(r *steps.Result) []string {
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		for _, u := range s.Unobserved {
-			if ran(s) {
+			if boxed(s) {
 				add(s, "not seen in ", ": "+u)
 			}
 		}
@@ -216,6 +216,14 @@ func limitations(r *steps.Result) []string {
 func ran(s *steps.StepResult) bool {
 	return s.ExitCode != nil || s.Signal != nil || s.Fault != nil || s.DurationMs > 0 || s.StartupMs > 0 ||
 		s.Limits.By != "" || len(s.Limits.Enforced) > 0
+}
+
+// boxed says whether anything of a step was started in a box: where none was built, as
+// of an image that could not be had, nothing was in force because nothing was there.
+func boxed(s *steps.StepResult) bool {
+	none := s.Fault != nil && s.Fault.Type == box.StartupFailed && s.Setup == nil &&
+		s.DurationMs == 0 && s.StartupMs == 0 && s.Limits.By == "" && len(s.Limits.Enforced) == 0
+	return ran(s) && !none
 }
 
 // enforcedBy says which caps held and whose they are, for all steps at once.

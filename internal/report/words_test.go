@@ -19,6 +19,18 @@ func TestACapOnCPUsThatIsNotInForceIsNamed(t *testing.T) {
 	}
 }
 
+func TestOfABoxThatWasNotBuiltNoCapIsMissed(t *testing.T) {
+	none := exited("none", steps.StatusFailed, 1)
+	none.ExitCode, none.DurationMs, none.StartupMs, none.Limits = nil, 0, 0, steps.Limits{CPUs: 1}
+	none.Fault, none.Unobserved = &box.Fault{Type: box.StartupFailed, Message: "image a:1 cannot be had"}, []string{"pids"}
+	setup := none
+	setup.ID, setup.Setup = "setup", &steps.SetupResult{Status: steps.StatusFailed}
+	want := []string{"no memory cap was in force in setup", "no pids cap was in force in setup", "no cpu cap was in force in setup", "not seen in setup: pids"}
+	if got := limitations(result(steps.VerdictFail, none, setup)); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestWhatAnEngineCannotSeeIsSaidOnce(t *testing.T) {
 	r := faults()
 	const what = "escape_blocked: in a process that the step's own process started"

@@ -482,10 +482,13 @@ func (c *checker) ids(list []*step) {
 
 // needs refuses needs of steps that do not exist, and rings of needs.
 func (c *checker) needs(list []*step) {
-	byID := make(map[string]*step, len(list))
+	byID, byName := make(map[string]*step, len(list)), map[string]*step{}
 	var ids []string
 	for _, s := range list {
 		byID[s.ID] = s
+		if name := s.own["name"].text; name != "" && !s.bad["name"] && byName[name] == nil {
+			byName[name] = s
+		}
 		ids = append(ids, s.ID)
 	}
 	others := "ids of other steps: " + someOf(once(ids))
@@ -500,7 +503,11 @@ func (c *checker) needs(list []*step) {
 			next, ok := byID[id]
 			switch {
 			case !ok:
-				c.add(s.needAt(i), "needs names no step of this file", id, others, c.meant(id, ids)...)
+				hints := c.meant(id, ids)
+				if named := byName[id]; named != nil {
+					hints = []string{called(named)}
+				}
+				c.add(s.needAt(i), "needs names no step of this file", id, others, hints...)
 			case state[next] == onPath:
 				ring := append(slices.Clone(path[slices.Index(path, id):]), id)
 				c.add(s.needAt(i), "needs go round in a ring", id, "steps that can be put in an order", "the ring: "+inert(someOfPath(ring)))
@@ -516,6 +523,15 @@ func (c *checker) needs(list []*step) {
 			visit(s)
 		}
 	}
+}
+
+// called is the hint for who takes a step's name for its id.
+func called(s *step) string {
+	text := fmt.Sprintf("that is the name of the step on line %d, whose id is %s; needs takes ids", s.at.line, inert(s.ID))
+	if _, own := s.own["id"]; !own {
+		text += ", so write id: in that step"
+	}
+	return text
 }
 
 // needAt is where the i-th id of needs stands.

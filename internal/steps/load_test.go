@@ -386,6 +386,8 @@ var refusals = []struct {
 	{"an expression that ends a map too early", "steps:\n- run: x\n  env: {T: ${{ secrets.TOKEN }}}\n", "3:3", "\n  hint: expressions are not expanded in a steps file; pass the value by passEnv"},
 	{"an expression before a colon", "steps:\n- run: x\n- run: ${{ matrix.x }}: y\n", "3:1", "\n  hint: expressions are not expanded in a steps file; pass the value by passEnv"},
 	{"an expression for a number", "steps:\n- run: x\n  timeoutS: ${{ matrix.t }}", "3:13", "\n  hint: expressions are not expanded in a steps file"},
+	{"needs of a step's name", "steps:\n- {name: install, run: x}\n- {run: y, needs: install}\n", "3:19", "\n  hint: that is the name of the step on line 2, whose id is step-1; needs takes ids, so write id: in that step"},
+	{"needs of the name of a step with an id", "steps:\n- {id: a, name: install, run: x}\n- {run: y, needs: [install]}\n", "3:20", "\n  hint: that is the name of the step on line 2, whose id is a; needs takes ids"},
 	{"a key without colon", "version: 1\nsteps\n- run: x\n", "2:1", "not valid YAML"},
 	{"a quote without end", "steps:\n- run: x\n- run: \"abc\n- run: y\n", "3:1", "end of stream"},
 	{"a key that is a list", "steps:\n- run: x\n  ? [a]\n  : b", "3:5", "a key must be a text"},
@@ -466,6 +468,8 @@ func TestSaysEachThingOnce(t *testing.T) {
 		{"a workflow is not told key by key", "name: CI\non: push\npermissions: {}\njobs: {}",
 			"steps.yml:4:1: this is a workflow, not a steps file (allowed: a map with version, defaults and steps)\n" +
 				"  hint: a job of the workflow runs this program's action, whose input file names the steps file"},
+		{"retries of one cell of a kernel are not told to stand in defaults, where they are refused too", "steps:\n- {code: x, kernel: k}\n- {code: x, kernel: k, retries: 1}",
+			"steps.yml:3:33: a cell of a kernel cannot be tried again: the interpreter is no longer what it was (\"1\"; allowed: no retries, or no kernel)"},
 		{"a key that is nowhere is not among those of a step", "defaults: {id: a}\nsteps: [{run: x}]",
 			"steps.yml:1:12: id cannot stand in defaults (allowed: any key of a step but id, name, run, command, code, needs)"},
 	} {
