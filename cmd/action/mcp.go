@@ -61,10 +61,14 @@ func (a *app) mcp(args []string) int {
 	case ctx.Err() != nil:
 		return exitCancelled
 	case errors.As(err, &bad):
-		for _, p := range bad.Problems {
-			a.wrongLines(p)
+		for i, p := range bad.Problems {
+			last := "nothing ran; " + o.seeHelp()
+			if i < len(bad.Problems)-1 {
+				last = ""
+			}
+			a.wrongLines(p, o.seeHelp(), last)
 		}
-		return a.next(exitUsage, "nothing ran; "+o.seeHelp())
+		return exitUsage
 	case errors.As(err, &no):
 		a.refused(&steps.Refusal{Cause: no.Cause, Fix: no.Fix}, a.stderr)
 		return exitRefused
@@ -89,11 +93,19 @@ func (a *app) mcp(args []string) int {
 }
 
 // wrongLines says what is wrong in a file that has more lines than one: where it is, and
-// below it what may stand there.
-func (a *app) wrongLines(text string) {
-	first, more, _ := strings.Cut(strings.TrimRight(text, "\n"), "\n")
-	a.wrong("%s", first)
-	for line := range strings.Lines(more) {
+// below it what may stand there, and then last, if there is that. Where it would have no
+// next step it gets one.
+func (a *app) wrongLines(text, step, last string) {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	then := lines[1:]
+	if last != "" {
+		then = append(then, last)
+	}
+	if len(then) == 0 {
+		then = []string{step}
+	}
+	a.next(a.wrong("%s", lines[0]), strings.TrimSpace(then[0]))
+	for _, line := range then[1:] {
 		a.next(exitUsage, strings.TrimSpace(line))
 	}
 }
