@@ -70,7 +70,7 @@ for d in "${dirs[@]}"; do
     ours=${ours:+$ours:}${r%.}
   fi
 done
-PATH=$ours
+PATH=${ours:-/usr/bin:/bin} # of nothing, wherever we stand would be it
 
 case $(uname -m) in
   x86_64) arch=amd64 ;;

@@ -167,7 +167,12 @@ func (p *pump) turn(ctx context.Context, to sink) (was Stream, ok bool) {
 	case was = <-t.done:
 		return was, true
 	case <-p.done:
-		return p.switchTo(to), true
+		select {
+		case was = <-t.done: // it took the turn, and the stream ended right then
+			return was, true
+		default:
+			return p.switchTo(to), true
+		}
 	case <-ctx.Done():
 		return was, false
 	}

@@ -101,9 +101,10 @@ func serve(control, tasks int) error {
 	}
 	work <- job{*m.Start, fds, carrier}
 	// Nothing more is expected from us but the end, and to count when a byte comes,
-	// which is at the end of each piece of work. From here on both threads block in raw system calls, which ask the runtime for nothing: while the
-	// step runs, the runtime has no reason to start a thread, and a step that
-	// has used up its pids cannot make it fail to.
+	// which is at the end of each piece of work. From here on both threads block in
+	// raw system calls, which ask the runtime for nothing: while the step runs, the
+	// runtime has no reason to start a thread, and a step that has used up its pids
+	// cannot make it fail to.
 	var b [1]byte
 	for {
 		n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(control), uintptr(unsafe.Pointer(&b[0])), 1)

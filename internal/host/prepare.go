@@ -95,7 +95,7 @@ type Action struct {
 	Stdin string
 	// Sum is what a file has to be after it, and that nobody but root can change it.
 	Sum *Sum
-	// Groups are control groups that it removes: those below go first, and the
+	// Groups are control groups that it removes, the last words of Argv: those below go first, and the
 	// kernel may take a moment to see that they are empty.
 	Groups []string
 	// House: it only makes room for others, which nobody needs told.

@@ -713,10 +713,19 @@ func (p *Preparer) takeAwayOne(ctx context.Context, a Action) error {
 	until := time.Now().Add(groupPatience)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
 		var below error
+		// One that an earlier try has removed would fail all later ones.
+		argv := slices.Clone(a.Argv[:len(a.Argv)-len(a.Groups)])
 		for _, dir := range a.Groups {
+			if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			argv = append(argv, dir)
 			below = errors.Join(below, limits.RemoveBelow(dir))
 		}
-		err := perform(ctx, a.Argv, a.Stdin)
+		if len(a.Groups) > 0 && len(argv)+len(a.Groups) == len(a.Argv) {
+			return nil
+		}
+		err := perform(ctx, argv, a.Stdin)
 		if err == nil || len(a.Groups) == 0 || time.Now().After(until) || ctx.Err() != nil {
 			if err != nil {
 				err = errors.Join(err, below)

@@ -857,3 +857,34 @@ func TestAnotherAccountHoldsUpNobody(t *testing.T) {
 	}
 	second.tell("end")
 }
+
+// Of several groups the kernel may see one empty before another: what one try has
+// removed is not asked of the next.
+func TestGroupsThatAreFreeOneAfterTheOther(t *testing.T) {
+	dir := t.TempDir()
+	tool, first, second := filepath.Join(dir, "rmdir"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	// As rmdir does with a group that has a process still: it goes on to the next.
+	must(t, os.WriteFile(tool, []byte(`#!/bin/sh
+rc=0
+for d; do
+  if [ -e "$d.busy" ]; then rm "$d.busy"; rc=1; else rmdir "$d" || rc=1; fi
+done
+exit $rc
+`), 0o755))
+	must(t, os.Mkdir(first, 0o755))
+	must(t, os.Mkdir(second, 0o755))
+	must(t, os.WriteFile(second+".busy", nil, 0o644))
+	a := Action{Does: "remove them", Argv: []string{tool, first, second}, Groups: []string{first, second}}
+	p := &Preparer{Getenv: os.Getenv, Say: func(string) {}}
+	began := time.Now()
+	if err := p.takeAwayOne(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	if exists(first) || exists(second) || time.Since(began) >= groupPatience {
+		t.Errorf("left: first %v, second %v, after %v", exists(first), exists(second), time.Since(began))
+	}
+	// And where others have removed them all, there is nothing to do.
+	if err := p.takeAwayOne(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+}

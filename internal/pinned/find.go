@@ -196,7 +196,8 @@ var takesCode = []string{
 
 // Environ is an environment for a program that is run on the host: PATH is what Path
 // leaves of one, and so is each variable that leads to code; of what nothing is left,
-// there is no variable.
+// there is no variable. Of a HOME that is to be avoided neither Python's modules nor
+// git's settings are taken.
 func Environ(environ []string, path string, avoid ...string) []string {
 	out := make([]string, 0, len(environ)+1)
 	for _, kv := range environ {
@@ -207,9 +208,13 @@ func Environ(environ []string, path string, avoid ...string) []string {
 			}
 			kv = name + "=" + value
 		}
-		if name != "PATH" {
-			out = append(out, kv)
+		switch {
+		case name == "PATH":
+			continue
+		case name == "HOME" && slices.ContainsFunc(avoid, func(of string) bool { return In(value, of) }):
+			out = append(out, "PYTHONNOUSERSITE=1", "GIT_CONFIG_GLOBAL=/dev/null")
 		}
+		out = append(out, kv)
 	}
 	return append(out, "PATH="+Path(path, avoid...))
 }

@@ -190,6 +190,11 @@ func TestPath(t *testing.T) {
 			t.Errorf("without %s: %q, want %q", avoid, got, want)
 		}
 	}
+	for home, want := range map[string]string{ws + "/home": "PYTHONNOUSERSITE=1 GIT_CONFIG_GLOBAL=/dev/null HOME=" + ws + "/home PATH=" + tools, tools: "HOME=" + tools + " PATH=" + tools} {
+		if got := strings.Join(Environ([]string{"HOME=" + home}, tools, ws), " "); got != want {
+			t.Errorf("at home in %s: %q, want %q", home, got, want)
+		}
+	}
 	if got := Path(path); got != strings.Join([]string{ws + "/bin", dir + "/way/bin", dir + "/bin", tools + "/../ws/bin", tools, ws, dir + "//ws/./bin/"}, ":") {
 		t.Errorf("with nothing to avoid: %q", got)
 	}

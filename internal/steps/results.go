@@ -123,9 +123,10 @@ func (r *Runner) shown(v cell.Value) (text string, data []byte, why string) {
 	return text, v.Data, ""
 }
 
-// readings are what somebody reads of a text that has another spelling for it. A table
-// is made of the first, and a browser draws the second; of JSON the source is shown,
-// and whoever reads it reads what its strings say.
+// readings are what summary and page show of a text that has another spelling for it,
+// or somebody reads of it there. A table is made of the first, and a browser draws the
+// second; of JSON the source is shown, and whoever reads it reads what its strings say.
+// What stands within tags is shown as source alone, which is masked as such.
 func readings(mime, text string) []string {
 	switch {
 	case mime == "text/html" || mime == "text/markdown" || strings.HasSuffix(mime, "+xml"):
